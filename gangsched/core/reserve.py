@@ -93,6 +93,7 @@ class Ledger:
         self._rooms: dict[Shape, _Room] = {}
         self._recalled: dict[Hashable, tuple[int, Any]] = {}
         self._snapshot = snapshot
+        self.begun_with = None if empty else snapshot.free  # read-only
         self._respected = 0  # levels of promises, from the highest priority on
         self._in_use: Ints | None = None  # promised room that is not taken twice, for who leaves for it is still there
         self._spared = ""  # the group whose nominations among them are not
@@ -143,12 +144,14 @@ class Ledger:
         known = self._usual.get(name)
         if known is None:
             row = self.resources[name]
-            nodes = np.flatnonzero(self.allocatable[row])
-            offered = self.allocatable[:, nodes]
-            used = np.minimum(offered - self._snapshot.free[:, nodes], offered).sum(axis=1)
             rows = {other: self.resources[other] for other in (CPU, MEMORY) if other in self.resources}
-            unit, taken = self.unit(name), int(used[row])
-            each = {other: int(used[r]) * unit // taken for other, r in rows.items()} if taken > 0 else {}
+            of = [row, *rows.values()]  # of all rows it took a tenth of a plan
+            offered = self.allocatable[of]
+            used = np.minimum(offered - self._snapshot.free[of], offered)
+            used = np.where(offered[0] != 0, used, 0).sum(axis=1)
+            unit, taken = self.unit(name), int(used[0])
+            counted = zip(rows, used[1:].tolist(), strict=True) if taken > 0 else ()
+            each = {other: amount * unit // taken for other, amount in counted}
             known = self._usual[name] = {other: amount for other, amount in each.items() if amount > 0}
         return known
 

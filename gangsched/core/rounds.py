@@ -23,7 +23,7 @@ from gangsched.core.reserve import Ledger
 from gangsched.core.scope import EVERYWHERE
 from gangsched.core.scopes import usable
 from gangsched.core.search.domains import pinned
-from gangsched.core.search.find import STEPS, Found, find, find_slices
+from gangsched.core.search.find import STEPS, Found, find, find_slices, reserved
 from gangsched.core.search.lacks import slices_lack
 from gangsched.core.search.preferred import scopes
 from gangsched.core.search.slices import Slice, alone, is_sliced, units
@@ -117,6 +117,9 @@ def attempt(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> tuple[Trial,
     """
     if is_sliced(gangs):
         trial = _in_slices(group, gangs, ledger)
+        return trial, len(trial.placements)
+    if ledger.scope.packed is not None and (found := reserved(*ledger.scope.packed)) is not None:
+        trial = _completed(found, group, gangs, ledger)
         return trial, len(trial.placements)
     checkpoint = ledger.checkpoint()
     if ledger.progress is not None:

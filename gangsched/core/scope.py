@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from gangsched.model.snapshot import Bools
+
+if TYPE_CHECKING:
+    from gangsched.core.search.demand import Demand
+    from gangsched.core.search.packing import Packing
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -13,7 +18,8 @@ class Scope:
 
     `text` is the reason that is reported for nodes outside. With `whole`, an attempt counts only if it places every
     member; in the `last` scope any result counts (`core.search`). `name` is stable across plans. A `refuted` scope is
-    known to be too small; `note` describes what this scope and the others lack.
+    known to be too small; `note` describes what this scope and the others lack. `packed` is a demand and the packing of
+    it that an earlier search found on equal nodes in the scope: no other order is tried before it.
     """
 
     accelerated: Bools | None = None
@@ -24,6 +30,7 @@ class Scope:
     name: str = ""
     note: str = ""
     refuted: bool = False
+    packed: tuple[Demand, Packing] | None = None
 
     def narrowed(self, inside: Bools, name: str) -> Scope:
         """The part of the scope that is `inside`, for all pods; `name` describes it."""

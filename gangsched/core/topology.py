@@ -41,12 +41,13 @@ class TopologyLevel:
         """`mask[n]`: node `n` is in the domain."""
         return np.asarray(self.codes == domain)
 
-    def sums(self, values: Ints) -> Ints:
-        """`sums[domain]` of `values[n]`, exact below 2**53."""
-        inside = self.codes >= 0
+    def sums(self, values: Ints, nodes: Ints | None = None) -> Ints:
+        """`sums[domain]` of `values[n]`, exact below 2**53; with `nodes`, `values[i]` are of node `nodes[i]`."""
+        codes = self.codes if nodes is None else self.codes[nodes]
+        inside = codes >= 0
         if not inside.all():
-            return np.bincount(self.codes[inside], weights=values[inside], minlength=self.size).astype(np.int64)
-        return np.bincount(self.codes, weights=values, minlength=self.size).astype(np.int64)
+            codes, values = codes[inside], values[inside]
+        return np.bincount(codes, weights=values, minlength=self.size).astype(np.int64)
 
     def of(self, nodes: Ints) -> Ints:
         """Domains of these nodes, ascending."""

@@ -68,6 +68,8 @@ class NodeTable:
     eligible: MutableMapping[Shape, dict[int, Bools]] = field(default_factory=WeakKeyDictionary)  # by spread constraint
     levels: dict[tuple[str, ...], Any] = field(default_factory=dict)
     """`core.topology.TopologyLevel` by its labels."""
+    judged: dict[str, Any] = field(default_factory=dict)
+    """What sums said of domains, and of which room (`core.search.judging`)."""
     packings: dict[bytes, Any] = field(default_factory=dict)
     """What is known of packings by content (`core.search.facts`); true of every table, so the next one gets it."""
 

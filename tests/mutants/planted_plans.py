@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
+
+import numpy as np
 
 from gangsched.core.pre_filter import refusals
 from gangsched.core.queue_sort import group_key
@@ -211,9 +214,18 @@ def a_remainder_counts_as_refuted_where_work_ends(run: Any) -> Any:
     return forgetful
 
 
-@bug("R2", "core.search.facts:key", "unit/core/search/test_domains.py")
+@bug("R2", "core.search.packing:PackingProblem.name", "unit/core/search/test_domains.py")
 def unequal_domains_are_taken_for_equal(_: Any) -> Any:
-    return lambda problem: repr((problem.kinds, problem.start, problem.needs)).encode()
+    return cached_property(lambda problem: repr((problem.kinds, problem.start, problem.needs)).encode())
+
+
+@bug("L17", "core.search.judging:Contents.of", "unit/core/search/test_judging.py")
+def domains_are_judged_by_the_room_that_they_had(_: Any) -> Any:
+    def first(cls: Any, ledger: Any, free: Any) -> Any:
+        zeros = np.zeros(len(ledger.table), dtype=np.int64)
+        return ledger.table.judged.setdefault("contents", cls(free, ledger.resources, zeros))
+
+    return classmethod(first)
 
 
 @bug("R2", "core.search.region:_Builder.steps", "unit/core/search/test_slices.py")

@@ -18,6 +18,7 @@ from gangsched.core.queue_sort import size_key
 from gangsched.core.reserve import Ledger
 from gangsched.core.scope import Scope
 from gangsched.core.scopes import usable
+from gangsched.core.search.judging import judge, rows
 from gangsched.core.search.kinds import UNITS_AN_ITEM, Item, Kinds, Slices, layers_of
 from gangsched.core.search.packing import PackingProblem, Piece
 from gangsched.core.search.region import problem
@@ -35,8 +36,6 @@ MAX_NODES = 6_000
 """Nodes in which slices are packed: more are more than the work of one plan, and the next one would begin again."""
 UNITS_A_POD = 3
 """Units of finding out with which others a member belongs together."""
-MAX_SHAPES = 64
-"""Items of one group beyond which sums are not made, for each must be summed up by domain."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +79,7 @@ class Demand:
             return False
         if any(item.shape.unsupported for item in self.items):
             return False
-        return self.only_room or self._by_terms
+        return self.only_room or self.by_terms
 
     @cached_property
     def only_room(self) -> bool:
@@ -88,7 +87,7 @@ class Demand:
         return all(self.ledger.only_room_counts(item.pods) for item in self.items)
 
     @cached_property
-    def _by_terms(self) -> bool:
+    def by_terms(self) -> bool:
         """Whether all that matters besides are terms that are topology, which a domain or its slices keep (L7)."""
         firsts = [item.pods[0] for item in self.items]
         if is_sliced(self.gangs) or self.ledger.occupancy.pods.label_keys(firsts) is None or self.only_room:
@@ -112,7 +111,7 @@ class Demand:
         for number, item in enumerate(self.items):
             for label, code in item.pins:
                 found[number] *= level((label,), self.ledger.table).codes == code
-            if self._by_terms:
+            if self.by_terms:
                 found[number] = narrow(item.pods[0], found[number], self.ledger.occupancy)
         return found
 
@@ -122,12 +121,13 @@ class Demand:
         return sorted(name for name in asked if name in self.ledger.resources)
 
     @cached_property
-    def _asks(self) -> list[tuple[int, ...]]:
+    def asks(self) -> list[tuple[int, ...]]:
+        """`asks[item][r]` of the resources that are asked for."""
         amounts = [dict(item.shape.requests) for item in self.items]
         return [tuple(amount.get(name, 0) for name in self._names) for amount in amounts]
 
     @cached_property
-    def _free(self) -> Ints:
+    def free(self) -> Ints:
         """`free[r][n]` of the resources that are asked for, a copy."""
         found: Ints = np.maximum(self.ledger.free[[self.ledger.resources[name] for name in self._names]], 0)
         return found
@@ -162,14 +162,16 @@ class Demand:
             inside = None if scope is None else scope.of(accelerated=self.ledger.accelerated(item.shape))
             if inside is not None:
                 room[number] *= inside[where]
-        kinds = [Piece(item.need, asks, item.home) for item, asks in zip(self.items, self._asks, strict=True)]
+        kinds = [Piece(item.need, asks, item.home) for item, asks in zip(self.items, self.asks, strict=True)]
         blocks = []
         if self.slices is not None:
             work.charge(where.size * len(self.slices.layers) // 8)
             levels = (level((label,), self.ledger.table) for label in self.slices.layers)
             blocks = [each.codes[where].astype(np.int64) for each in levels]
             kinds += self.slices.pieces
-        return problem(kinds, self.pieces, self.wanted, where, self._free[:, where], room, blocks)
+        rows = np.array([self.ledger.resources[name] for name in self._names], dtype=np.int64)
+        free = np.maximum(self.ledger.free[rows[:, None], where], 0)
+        return problem(kinds, self.pieces, self.wanted, where, free, room, blocks)
 
     def problem_on(self, nodes: Ints, free: Ints, is_open: Bools) -> PackingProblem:
         """The packing problem of a minimum without slices, restricted to `nodes`.
@@ -178,63 +180,20 @@ class Demand:
         """
         self.ledger.work.charge(120 + nodes.size * (12 + len(self.items) + len(self._names)) // 8)
         free = np.maximum(free[[self.ledger.resources[name] for name in self._names]], 0)
-        fits = [np.minimum.reduce([free[r] // a for r, a in enumerate(asks) if a]) for asks in self._asks]
+        fits = [np.minimum.reduce([free[r] // a for r, a in enumerate(asks) if a]) for asks in self.asks]
         room = np.where(is_open, np.array(fits), 0)
         counts = [min(len(item.pods), self.needs[item.gang]) for item in self.items]
-        kinds = [Piece(item.gang, asks) for item, asks in zip(self.items, self._asks, strict=True)]
+        kinds = [Piece(item.gang, asks) for item, asks in zip(self.items, self.asks, strict=True)]
         return problem(kinds, tuple(counts), self.needs, nodes, free, room)
 
     def judge(self, level: TopologyLevel, items: Sequence[int] | None = None) -> tuple[Bools, Ints]:
-        """By domain: whether sums allow the minimum, and how many of the needed pods they allow.
-
-        With `items`, by index, only those must be in the domain; others may be anywhere.
-        """
-        kept = range(len(self.items)) if items is None else items
-        enough, holds = np.ones(level.size, dtype=np.bool_), np.full(level.size, sum(self.needs), dtype=np.int64)
-        if len(self.items) > MAX_SHAPES:
-            return enough, holds
-        self.ledger.work.charge(20 + len(self.items) * len(self.ledger.table) // 60)
-        rooms = {i: level.sums(self.room[i]) for i in kept}
-        elsewhere = [i for i in range(len(self.items)) if i not in rooms]
-        needs = list(self.needs)
-        for i in elsewhere:
-            needs[self.items[i].gang] = max(0, needs[self.items[i].gang] - len(self.items[i].pods))
-        total = np.zeros(level.size, dtype=np.int64)
-        for gang, need in enumerate(needs):
-            own = [np.minimum(len(self.items[i].pods), rooms[i]) for i in kept if self.items[i].gang == gang]
-            most = np.minimum(sum(own, np.zeros(level.size, dtype=np.int64)), need)
-            enough &= most >= need
-            total += most
-        holds = np.minimum(holds, total + sum(self.needs) - sum(needs))
-        if len(kept) > 1:
-            for row, asked in self._rows:
-                self.ledger.work.charge(20 + 2 * len(kept) + len(self.ledger.table) // 200)
-                have, cheapest = level.sums(row), self._cheapest(asked, needs, kept)
-                enough &= have >= cheapest[-1:].sum()
-                holds = np.minimum(holds, np.searchsorted(cheapest, have, "right") + sum(self.needs) - sum(needs))
-        return enough, holds
+        """As `core.search.judging.judge`."""
+        return judge(self, level, items)
 
     @cached_property
-    def _rows(self) -> list[tuple[Ints, dict[int, int]]]:
-        """Rows that what fits cannot exceed: ⌊free/a⌋ by node, and ⌊ask/a⌋ of each item that asks at least that.
-
-        Rows that refute nothing are left out: where one item alone asks so much, its room says more; where every node
-        has enough for all, no sum is too small.
-        """
-        found: list[tuple[Ints, dict[int, int]]] = []
-        for r in range(len(self._names)):
-            amounts = [asks[r] for asks in self._asks]
-            most = sum(min(len(i.pods), self.needs[i.gang]) * a for i, a in zip(self.items, amounts, strict=True))
-            if not (self._free[r][self._anywhere] < most).any():
-                continue
-            for a in sorted({1, *amounts} - {0}):
-                asked = {i: amount // a for i, amount in enumerate(amounts) if amount >= a}
-                if len(asked) == 1:
-                    continue
-                self.ledger.work.charge(8 + len(asked) + len(self.ledger.table) // 50)
-                nodes = np.logical_or.reduce([self.room[i] > 0 for i in asked])
-                found.append((np.where(nodes, self._free[r] // a, 0), asked))
-        return found
+    def rows(self) -> list[tuple[Ints, dict[int, int]]]:
+        """As `core.search.judging.rows`, of all nodes."""
+        return rows(self)
 
     # --- slices -----------------------------------------------------------------------------------------------------
 
@@ -310,16 +269,6 @@ class Demand:
     @cached_property
     def _anywhere(self) -> Bools:
         found: Bools = np.any(self.room, axis=0)
-        return found
-
-    def _cheapest(self, asked: dict[int, int], needs: Sequence[int], kept: Sequence[int]) -> Ints:
-        """The least that 1, 2, … of the needed pods take of a row, each gang with those that take least."""
-        taken = [np.zeros(0, dtype=np.int64)]
-        for gang, need in enumerate(needs):
-            own = sorted((asked.get(i, 0), len(self.items[i].pods)) for i in kept if self.items[i].gang == gang)
-            if own and need:
-                taken.append(np.repeat(*np.array(own).T)[:need])
-        found: Ints = np.cumsum(np.sort(np.concatenate(taken)))
         return found
 
 

@@ -18,7 +18,8 @@ from gangsched.core.preferences import node_penalty
 from gangsched.core.reserve import Ledger
 from gangsched.core.scope import EVERYWHERE, Scope
 from gangsched.core.search.demand import Demand
-from gangsched.core.search.facts import is_refuted, may_be_refuted, packed
+from gangsched.core.search.facts import known, may_be_known, packed
+from gangsched.core.search.packing import Packing
 from gangsched.core.search.slices import is_sliced, pinned_to, together
 from gangsched.core.search.terms import required_by_terms
 from gangsched.core.topology import TopologyLevel, level
@@ -204,7 +205,7 @@ class Required:
             return True
         left = self.domains.order(np.flatnonzero(self.enough), demand)[::-1]  # the roomiest, which mostly do, first
         scopes = ((n, self.domains.scope(n)) for n in left)
-        return not all(_is_refuted(demand, self.domains, n, scope, search=True) for n, scope in scopes)
+        return not all(_known(demand, self.domains, n, scope, search=True) is False for n, scope in scopes)
 
     def scopes(self) -> Iterator[Scope]:
         """Yield the required scopes without preferences, best first; the last one is the best insufficient one."""
@@ -219,8 +220,11 @@ class Required:
         for number, n in enumerate(ordered):
             scope = domains.scope(n)
             # The first one is not searched before the usual order was tried there, which mostly does.
-            if is_searched and _is_refuted(demand, domains, n, scope, search=number > 0):
-                continue
+            if is_searched:
+                before = _known(demand, domains, n, scope, search=number > 0)
+                if before is False:
+                    continue
+                scope = replace(scope, packed=(demand, before)) if isinstance(before, Packing) else scope
             yield scope
         best = self.home if self.home is not None else int(np.argmax(self.holds)) if domains.level.size else 0
         told = _told(domains, best, self.holds, len(ordered), demand, is_home=self.home is not None)
@@ -234,16 +238,19 @@ def fits(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> bool | None:
     return None if required is None else required.fits()
 
 
-def _is_refuted(demand: Demand, domains: Domains, domain: int, scope: Scope, *, search: bool) -> bool:
-    """Whether the minimum cannot be packed into a domain, as a `search` says or an earlier one did.
+def _known(demand: Demand, domains: Domains, domain: int, scope: Scope, *, search: bool) -> Packing | bool | None:
+    """False if the minimum cannot be packed into a domain, as a `search` says or an earlier one did.
 
-    Raises OutOfWork; the next plan goes on searching.
+    Else the packing that was used on equal nodes, if there is one. Raises OutOfWork; the next plan goes on searching.
     """
-    if not search and not may_be_refuted(demand.pieces, demand.wanted, demand.ledger):
-        return False
+    if not search and not may_be_known(demand.pieces, demand.wanted, demand.ledger):
+        return None
     nodes = domains.outer.nodes(int(domains.outer_of[domain])) if domains.outer is not None else None
     problem = demand.problem(nodes, scope)
-    return packed(problem, demand.ledger) is None if search else is_refuted(problem, demand.ledger)
+    found = known(problem, demand.ledger)
+    if search and found is None and packed(problem, demand.ledger) is None:
+        return False
+    return found
 
 
 def _told(domains: Domains, best: int, holds: Ints, left: int, demand: Demand, *, is_home: bool) -> str:
@@ -287,7 +294,7 @@ def best_domains(group: Group, ledger: Ledger, number: int = 10) -> list[DomainR
             not refuted
             and demand.is_searched
             and demand.is_exact
-            and _is_refuted(demand, domains, n, domains.scope(n), search=False)
+            and _known(demand, domains, n, domains.scope(n), search=False) is False
         ):
             refuted = "search"
         found.append(DomainRoom(domains.level.name(n), int(required.holds[n]), sum(demand.needs), refuted))

@@ -10,7 +10,6 @@ from math import inf
 
 from gangsched.core.reserve import Ledger
 from gangsched.core.search.packing import Packing, PackingProblem, Pattern
-from gangsched.core.search.region import key
 
 MAX_FACTS = 100_000
 MAX_UNDER_WAY = 16
@@ -28,10 +27,10 @@ def packed(problem: PackingProblem, ledger: Ledger, most: float = inf) -> Packin
 
     Raises OutOfWork; the next plan continues from there.
     """
-    if is_refuted(problem, ledger):
+    if known(problem, ledger) is False:
         return None
-    known, name = ledger.table.packings, key(problem)
-    under_way: dict[bytes, Packing] = known.setdefault(UNDER_WAY, {})
+    facts, name = ledger.table.packings, problem.name
+    under_way: dict[bytes, Packing] = facts.setdefault(UNDER_WAY, {})
     packing = under_way.pop(name, None) or Packing(problem)
     packing.problem = problem  # the same numbers; its nodes may be called otherwise
     before = packing.choices
@@ -45,25 +44,33 @@ def packed(problem: PackingProblem, ledger: Ledger, most: float = inf) -> Packin
                 del under_way[next(iter(under_way))]
             under_way[name] = packing
     if found is False:
-        known[name] = True
-        if len(known) > MAX_FACTS:
-            del known[next(each for each in known if each not in (UNDER_WAY, REFUTED_DEMANDS))]
-        demands: dict[tuple[Pattern, Sequence[int]], bool] = known.setdefault(REFUTED_DEMANDS, {})
+        facts[name] = True
+        if len(facts) > MAX_FACTS:
+            del facts[next(each for each in facts if each not in (UNDER_WAY, REFUTED_DEMANDS))]
+        demands: dict[tuple[Pattern, Sequence[int]], bool] = facts.setdefault(REFUTED_DEMANDS, {})
         demands[problem.start, tuple(problem.needs)] = True
         if len(demands) > MAX_DEMANDS:
             del demands[next(iter(demands))]
     return packing if found else None
 
 
-def may_be_refuted(start: Pattern, needs: Sequence[int], ledger: Ledger) -> bool:
-    """Whether a packing of as many pieces and needs was refuted before, so that one may be known."""
-    return (start, tuple(needs)) in ledger.table.packings.get(REFUTED_DEMANDS, {})
+def may_be_known(start: Pattern, needs: Sequence[int], ledger: Ledger) -> bool:
+    """Whether a packing of as many pieces and needs was found or refuted before, so that one may be known."""
+    facts = ledger.table.packings
+    if (start, tuple(needs)) in facts.get(REFUTED_DEMANDS, {}):
+        return True
+    used = (each.problem for each in facts.get(UNDER_WAY, {}).values() if each.is_used)
+    return any((each.start, each.needs) == (start, tuple(needs)) for each in used)
 
 
-def is_refuted(problem: PackingProblem, ledger: Ledger) -> bool:
-    """Whether the packing was refuted before."""
-    known, name = ledger.table.packings, key(problem)
-    if name not in known:
+def known(problem: PackingProblem, ledger: Ledger) -> Packing | bool | None:
+    """False if the packing was refuted before; the packing if it was used before; None if neither is known."""
+    facts, name = ledger.table.packings, problem.name
+    if name in facts:
+        facts[name] = facts.pop(name)  # used last, so that it is forgotten last
         return False
-    known[name] = known.pop(name)  # used last, so that it is forgotten last
-    return True
+    packing: Packing | None = facts.get(UNDER_WAY, {}).get(name)
+    if packing is None or not packing.is_used:
+        return None
+    packing.problem = problem
+    return packing

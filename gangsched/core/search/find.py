@@ -55,7 +55,10 @@ def find(
     if demand.slices is None and len({(item.shape, item.pinned) for item in demand.items}) < 2:
         return None  # the usual order is exact for one shape
     if whole and demand.is_exact and (demand.slices is not None or any(required_keys(group, ledger))):
-        return _reserved(demand, _packing(demand, inf))
+        packing = _packing(demand, inf)
+        if packing is not None:
+            packing.is_used = True
+        return reserved(demand, packing)
     if whole:
         ledger.work.reserved(WORK)
     checkpoint = ledger.checkpoint()
@@ -65,7 +68,7 @@ def find(
                 return None
             found = _by_order(demand, place_run)
             if found is None and demand.is_exact and sum(demand.needs) <= PODS:
-                found = _reserved(demand, _packing(demand, STEPS))
+                found = reserved(demand, _packing(demand, STEPS))
             return found
     except OutOfWork:
         ledger.rollback(checkpoint)
@@ -116,8 +119,8 @@ def _packing(demand: Demand, most: float) -> Packing | None:
     return packed(demand.problem(), demand.ledger, most)
 
 
-def _reserved(demand: Demand, packing: Packing | None) -> Found | None:
-    """The places of a packing, reserved."""
+def reserved(demand: Demand, packing: Packing | None) -> Found | None:
+    """The places of a packing, reserved; None without one."""
     if packing is None:
         return None
     ledger, slices = demand.ledger, demand.slices
@@ -176,7 +179,7 @@ def find_slices(
         if (few := demand.few()) is not None:
             problem = demand.problem(few)
             packing = packed(problem, ledger, FEW_STEPS + 2 * len(problem.steps))
-        return _reserved(demand, packing or _packing(demand, most))
+        return reserved(demand, packing or _packing(demand, most))
     checkpoint = ledger.checkpoint()
     found = _one_by_one(demand, place_run)
     if found is None:

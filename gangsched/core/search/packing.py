@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from hashlib import blake2b
 from math import inf
 from operator import mul
 from typing import TypeAlias
@@ -79,6 +80,12 @@ class PackingProblem:
     start: Pattern
     needs: tuple[int, ...]
     steps: tuple[Step, ...]
+
+    @cached_property
+    def name(self) -> bytes:
+        """Equal for equal problems and only for those, whatever their nodes' names."""
+        numbers = [(step.layer, step.like, *step.room, *step.free) for step in self.steps]
+        return blake2b(repr((self.kinds, self.start, self.needs, numbers)).encode(), digest_size=16).digest()
 
     @cached_property
     def pods(self) -> range:
@@ -259,11 +266,12 @@ class _Frame:
 
 @dataclass(slots=True)
 class Packing:
-    """A search in progress; `found` is None until it ends. It holds only numbers."""
+    """A search in progress, only numbers; `found` is None until it ends. `is_used`: no order of placing did instead."""
 
     problem: PackingProblem
     found: bool | None = None
     choices: int = 0
+    is_used: bool = False
     _stack: list[_Frame] = field(default_factory=list)
     _dead: set[tuple[int, Pattern, Pattern]] = field(default_factory=set)
     _cost: int = 0

@@ -14,8 +14,9 @@ import numpy as np
 
 from gangsched.core.reserve import Ledger
 from gangsched.core.scope import EVERYWHERE, Scope
-from gangsched.core.search.demand import MAX_SHAPES, Demand
+from gangsched.core.search.demand import Demand
 from gangsched.core.search.domains import Domains, Required, required_keys
+from gangsched.core.search.judging import MAX_SHAPES
 from gangsched.core.topology import climb, level
 from gangsched.model.gang import Gang, Group
 from gangsched.model.gpu_policy import PRODUCT_LABEL

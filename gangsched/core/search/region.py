@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from hashlib import blake2b
 from itertools import groupby
 
 import numpy as np
@@ -46,13 +45,6 @@ def problem(
     builder = _Builder(used, len(room), int(most.sum()))
     steps = builder.steps(columns, nodes[inside], layers)
     return PackingProblem(used, tuple(start), tuple(needs), tuple(steps))
-
-
-def key(made: PackingProblem) -> bytes:
-    """Equal for equal problems and only for those, whatever their nodes' names."""
-    numbers = [(step.layer, step.like, *step.room, *step.free) for step in made.steps]
-    text = blake2b(repr((made.kinds, made.start, made.needs, numbers)).encode(), digest_size=16)
-    return text.digest()
 
 
 def most_asked(kinds: Sequence[Piece], start: Pattern) -> list[int]:

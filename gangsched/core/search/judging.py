@@ -1,0 +1,184 @@
+"""Judging: which domains of a level could hold a demand, by sums, kept from plan to plan (L11, L15, L17, L18).
+
+Invariant: what is kept of a domain was found on the room that its nodes have now; only domains of which a node changed
+are judged again. It is an input of the plan that costs work when it is lost, and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gangsched.core.scopes import standing
+from gangsched.core.topology import TopologyLevel
+from gangsched.model.snapshot import Bools, Ints
+
+if TYPE_CHECKING:
+    from gangsched.core.reserve import Ledger
+    from gangsched.core.search.demand import Demand
+
+MAX_SHAPES = 64
+"""Items of one group beyond which sums are not made, for each must be summed up by domain."""
+MAX_KEPT = 2**20
+"""Domains of which judgments are kept, 20 bytes each."""
+
+Row = tuple[Ints, dict[int, int]]
+
+
+@dataclass(slots=True)
+class _Judgment:
+    """By domain: whether it is `enough`, how many pods it `holds`, and of which version of its nodes that is true."""
+
+    enough: Bools
+    holds: Ints
+    as_of: Ints
+    version: int = 0
+    """All is true of this version; only what `as_of` says where it is older."""
+
+
+@dataclass(slots=True)
+class Contents:
+    """Free room of all nodes as of the last plan that judged; node `n` changed in version `changed[n]`."""
+
+    free: Ints
+    resources: Mapping[str, int]
+    changed: Ints
+    version: int = 1
+    kept: dict[Hashable, _Judgment] = field(default_factory=dict)
+    size: int = 0
+
+    @classmethod
+    def of(cls, ledger: Ledger, free: Ints) -> Contents:
+        """What is kept with the nodes of a ledger, brought up to date with the free room with which it began."""
+        known: Contents | None = ledger.table.judged.get("contents")
+        if known is None or known.resources != ledger.resources:
+            known = cls(free.copy(), dict(ledger.resources), np.ones(len(ledger.table), dtype=np.int64))
+            ledger.table.judged["contents"] = known
+        elif not np.array_equal(free, known.free):
+            known.version += 1
+            known.changed[np.any(free != known.free, axis=0)] = known.version
+            known.free = free.copy()
+        return known
+
+    def judgment(self, key: Hashable, size: int) -> _Judgment:
+        """What is kept under a name, of which nothing may be true any more; those used last go last."""
+        made = self.kept.pop(key, None)
+        if made is None:
+            zeros = np.zeros(size, dtype=np.int64)
+            made = _Judgment(zeros.astype(np.bool_), zeros, np.full(size, -1, dtype=np.int64))
+            self.size += size
+        self.kept[key] = made
+        while self.size > MAX_KEPT and len(self.kept) > 1:
+            self.size -= self.kept.pop(next(iter(self.kept))).as_of.size
+        return made
+
+
+def judge(demand: Demand, level: TopologyLevel, items: Sequence[int] | None = None) -> tuple[Bools, Ints]:
+    """By domain: whether sums allow the minimum, and how many of the needed pods they allow.
+
+    With `items`, by index, only those must be in the domain; others may be anywhere.
+    """
+    kept = tuple(range(len(demand.items)) if items is None else items)
+    if len(demand.items) > MAX_SHAPES:
+        return np.ones(level.size, dtype=np.bool_), np.full(level.size, sum(demand.needs), dtype=np.int64)
+    ledger, inside = demand.ledger, level.codes >= 0
+    key, free = _key(demand, level, kept), ledger.begun_with
+    if key is None or free is None:
+        return _sums(demand, level, kept)
+    contents: Contents = ledger.recall(Contents, lambda: Contents.of(ledger, free), lasting=True)
+    known = contents.judgment(key, level.size)
+    ledger.work.charge(20 + len(ledger.table) // 300)
+    moved, touched = np.zeros(level.size, dtype=np.bool_), np.zeros(level.size, dtype=np.bool_)
+    if known.version < contents.version:
+        moved[level.codes[inside & (contents.changed > known.as_of[level.codes])]] = True
+    if ledger.version:  # what this plan took and gave is not what the next one finds
+        codes = level.codes[np.concatenate(ledger.touched_since(0))]
+        touched[codes[codes >= 0]] = True
+    again = moved | touched
+    enough, holds = known.enough.copy(), known.holds.copy()
+    if again.any():
+        nodes = None if again.all() else np.flatnonzero(inside & again[level.codes])
+        found = _sums(demand, level, kept, nodes)
+        enough[again], holds[again] = found[0][again], found[1][again]
+        lasting = moved & ~touched
+        known.enough[lasting], known.holds[lasting] = enough[lasting], holds[lasting]
+        known.as_of[lasting] = contents.version
+    if not touched.any():
+        known.version = contents.version
+    return enough, holds
+
+
+def _key(demand: Demand, level: TopologyLevel, kept: Sequence[int]) -> Hashable:
+    """Equal for demands that are judged alike on equal room; None where more than what runs on the nodes matters."""
+    group, ledger = demand.group, demand.ledger
+    scope = ledger.scope
+    is_more = ledger.kept is not None or ledger.held_back or scope.accelerated is not None or scope.others is not None
+    if is_more or not level.size or demand.by_terms:
+        return None
+    items = ((item.gang, item.shape, len(item.pods), item.pins) for item in demand.items)
+    closed = (standing(group, item.shape, ledger) for item in demand.items)
+    return level.keys, kept, tuple(demand.needs), tuple(items), tuple(closed)
+
+
+def _sums(demand: Demand, level: TopologyLevel, kept: Sequence[int], nodes: Ints | None = None) -> tuple[Bools, Ints]:
+    """As `judge`, for the domains of these nodes; None for all."""
+    ledger, work, needed = demand.ledger, demand.ledger.work, sum(demand.needs)
+    enough, holds = np.ones(level.size, dtype=np.bool_), np.full(level.size, needed, dtype=np.int64)
+    number = len(ledger.table) if nodes is None else nodes.size
+    work.charge(20 + len(demand.items) * number // 60)
+    rooms = {i: level.sums(demand.room[i] if nodes is None else demand.room[i][nodes], nodes) for i in kept}
+    needs = list(demand.needs)
+    for i in (i for i in range(len(demand.items)) if i not in rooms):
+        needs[demand.items[i].gang] = max(0, needs[demand.items[i].gang] - len(demand.items[i].pods))
+    total = np.zeros(level.size, dtype=np.int64)
+    for gang, need in enumerate(needs):
+        own = [np.minimum(len(demand.items[i].pods), rooms[i]) for i in kept if demand.items[i].gang == gang]
+        most = np.minimum(sum(own, np.zeros(level.size, dtype=np.int64)), need)
+        enough &= most >= need
+        total += most
+    elsewhere = needed - sum(needs)
+    holds = np.minimum(holds, total + elsewhere)
+    for row, asked in (demand.rows if nodes is None else rows(demand, nodes)) if len(kept) > 1 else ():
+        work.charge(20 + 2 * len(kept) + number // 200)
+        have, cheapest = level.sums(row, nodes), _cheapest(demand, asked, needs, kept)
+        enough &= have >= cheapest[-1:].sum()
+        holds = np.minimum(holds, np.searchsorted(cheapest, have, "right") + elsewhere)
+    return enough, holds
+
+
+def rows(demand: Demand, nodes: Ints | None = None) -> list[tuple[Ints, dict[int, int]]]:
+    """Rows that what fits on these nodes, None for all, cannot exceed: ⌊free/a⌋, and ⌊ask/a⌋ of items that ask for a.
+
+    Rows that refute nothing are left out: where one item alone asks so much, its room says more; where every node
+    has enough for all, no sum is too small.
+    """
+    where = slice(None) if nodes is None else nodes
+    free, room = demand.free[:, where], demand.room[:, where]
+    anywhere, found = room.any(axis=0), []
+    for r in range(len(free)):
+        amounts = [asks[r] for asks in demand.asks]
+        most = sum(min(len(i.pods), demand.needs[i.gang]) * a for i, a in zip(demand.items, amounts, strict=True))
+        if not (free[r][anywhere] < most).any():
+            continue
+        for a in sorted({1, *amounts} - {0}):
+            asked = {i: amount // a for i, amount in enumerate(amounts) if amount >= a}
+            if len(asked) == 1:
+                continue
+            demand.ledger.work.charge(8 + len(asked) + free.shape[1] // 50)
+            fits = np.logical_or.reduce([room[i] > 0 for i in asked])
+            found.append((np.where(fits, free[r] // a, 0), asked))
+    return found
+
+
+def _cheapest(demand: Demand, asked: dict[int, int], needs: Sequence[int], kept: Sequence[int]) -> Ints:
+    """The least that 1, 2, … of the needed pods take of a row, each gang with those that take least."""
+    taken = [np.zeros(0, dtype=np.int64)]
+    for gang, need in enumerate(needs):
+        own = sorted((asked.get(i, 0), len(demand.items[i].pods)) for i in kept if demand.items[i].gang == gang)
+        if own and need:
+            taken.append(np.repeat(*np.array(own).T)[:need])
+    found: Ints = np.cumsum(np.sort(np.concatenate(taken)))
+    return found
