@@ -23,6 +23,8 @@ HUGEPAGES_PREFIX: Final = "hugepages-"
 
 QUANTITY_LIMIT: Final = 2**63 - 1
 """Quantities saturate here, as in Kubernetes."""
+NANOS: Final = 10**9
+"""Billionths in one unit: the finest fraction of a quantity."""
 AMOUNT_LIMIT: Final = 2**48
 """Entries of a vector saturate here (256 TiB): 32,767 nodes that offer as much still sum up within int64."""
 OVERFULL: Final = -(2**62)
@@ -105,13 +107,18 @@ def parse_quantity(text: str | int | float, *, milli: bool = False) -> int:
     if isinstance(text, str) and len(text) > _LONGEST_QUANTITY:
         raise QuantityError(f"{_shown(text)} is not a quantity.")
     # Texts, not numbers, key the cache: 1 and 1.0 would otherwise share an entry.
-    return _parse(text if isinstance(text, str) else repr(text), milli)
+    return _parse(text if isinstance(text, str) else repr(text), 3 if milli else 0)
+
+
+def parse_nanos(text: str) -> int:
+    """The amount that `text` denotes in billionths, of which quantities hold no fraction. Raises `QuantityError`."""
+    return _parse(text, 9)
 
 
 @lru_cache(maxsize=16_384)
-def _parse(text: str, milli: bool) -> int:
+def _parse(text: str, decimals: int) -> int:
     if text.isascii() and text.isdigit() and len(text) <= 15:
-        return int(text) * 1000 if milli else int(text)
+        return int(text) * int(10**decimals)
     text = text.strip()
     match = _NUMBER.fullmatch(text) if len(text) <= _LONGEST_QUANTITY else None
     if match is None:
@@ -122,22 +129,23 @@ def _parse(text: str, milli: bool) -> int:
     amount = _scaled(
         int((whole or "") + fraction),
         factor=_BINARY_FACTOR.get(suffix or "", 1),
-        exponent=exponent - len(fraction) + (3 if milli else 0),
+        exponent=exponent - len(fraction) + decimals,
+        limit=QUANTITY_LIMIT * (NANOS if decimals == 9 else 1),
     )
     return -amount if sign == "-" else amount
 
 
-def _scaled(digits: int, *, factor: int, exponent: int) -> int:
+def _scaled(digits: int, *, factor: int, exponent: int, limit: int) -> int:
     """`digits * factor * 10**exponent` rounded up and capped, without computing huge powers."""
     if digits == 0:
         return 0
     if exponent >= _BEYOND_ANY_LIMIT:
-        return QUANTITY_LIMIT
+        return limit
     if exponent >= 0:
-        return min(digits * factor * int(10**exponent), QUANTITY_LIMIT)
+        return min(digits * factor * int(10**exponent), limit)
     if exponent < -_LONGEST_QUANTITY - _BEYOND_ANY_LIMIT:
         return 1
-    return min(-(-digits * factor // int(10**-exponent)), QUANTITY_LIMIT)
+    return min(-(-digits * factor // int(10**-exponent)), limit)
 
 
 def parse_resources(raw: Mapping[str, object] | None) -> ResourceVector:

@@ -1,0 +1,1 @@
+"""Devices of Dynamic Resource Allocation: selectors, pools, and allocation on one node."""

@@ -1,0 +1,110 @@
+"""Evaluations of a selector, and operators as closures over their operands.
+
+Invariant: what grows with the operands is charged before it is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final, TypeAlias
+
+from gangsched.core.devices.cel.faults import NO_OVERLOAD, SelectorError
+from gangsched.core.devices.cel.operators import Value, arithmetic, contains, different, equal, less, negated
+from gangsched.core.devices.cel.versions import SemanticVersion
+
+MOST_STEPS: Final = 100_000
+"""Steps of an evaluation: nodes of the tree, once an iteration, and characters."""
+
+
+class Frame:
+    """One evaluation: the device, the variables of macros, and the steps that are left."""
+
+    __slots__ = ("device", "left", "variables")
+
+    def __init__(self, device: Mapping[str, Value], variables: int) -> None:
+        self.device = device
+        self.variables: list[Value] = [None] * variables
+        self.left = MOST_STEPS
+
+    def charge(self, steps: int) -> None:
+        """Count steps. Raises SelectorError once there are too many."""
+        self.left -= steps
+        if self.left < 0:
+            raise SelectorError(f"takes more than {MOST_STEPS:,} steps")
+
+
+Step: TypeAlias = Callable[[Frame], Value]
+
+
+def _operator(function: Callable[[Value, Value], Value]) -> Callable[[list[Step]], Step]:
+    def compiled(operands: list[Step]) -> Step:
+        left, right = operands
+        return lambda frame: function(left(frame), right(frame))
+
+    return compiled
+
+
+def _sum(operands: list[Step]) -> Step:
+    left, right = operands
+
+    def added(frame: Frame) -> Value:
+        one, other = left(frame), right(frame)
+        if isinstance(one, str | tuple) and isinstance(other, str | tuple):
+            frame.charge(1 + (len(one) + len(other)) // (16 if isinstance(one, str) else 1))
+        return arithmetic("+", one, other)
+
+    return added
+
+
+def _with_sign(sign: str) -> Callable[[list[Step]], Step]:
+    def compiled(operands: list[Step]) -> Step:
+        if len(operands) == 1:
+            only = operands[0]
+            return lambda frame: negated(only(frame))
+        left, right = operands
+        return lambda frame: arithmetic(sign, left(frame), right(frame))
+
+    return compiled
+
+
+def _not(operands: list[Step]) -> Step:
+    (operand,) = operands
+
+    def opposite(frame: Frame) -> bool:
+        value = operand(frame)
+        if type(value) is not bool:
+            raise SelectorError(NO_OVERLOAD)
+        return not value
+
+    return opposite
+
+
+def membership(operands: list[Step], *, constants: bool = False) -> Step:
+    """`in`. CEL looks up what it finds in a list of `constants` by its hash, which a version does not have."""
+    value, container = operands
+
+    def found(frame: Frame) -> bool:
+        item, items = value(frame), container(frame)
+        if constants and isinstance(item, SemanticVersion):
+            raise SelectorError("a version is not looked up in a list of constants")
+        frame.charge(len(items) if isinstance(items, tuple) else 1)
+        return contains(items, item)
+
+    return found
+
+
+OPERATORS: Final[Mapping[str, Callable[[list[Step]], Step]]] = {
+    "==": _operator(equal),
+    "!=": _operator(different),
+    "<": _operator(less),
+    ">": _operator(lambda left, right: less(right, left)),
+    "<=": _operator(lambda left, right: less(left, right) or equal(left, right)),
+    ">=": _operator(lambda left, right: less(right, left) or equal(left, right)),
+    "+": _sum,
+    "-": _with_sign("-"),
+    "*": _with_sign("*"),
+    "/": _with_sign("/"),
+    "%": _with_sign("%"),
+    "!": _not,
+    "in": membership,
+}

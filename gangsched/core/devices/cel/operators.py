@@ -1,0 +1,211 @@
+"""Equality, order, arithmetic and look-ups of CEL's values.
+
+Values are bool, int of 64 bits, float, str, None, tuple, Quantity, SemanticVersion, Optional and mappings. `map_key`
+makes the keys of a mapping, since Python takes True for 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, TypeAlias
+
+from gangsched.core.devices.cel.faults import NO_OVERLOAD, SelectorError
+from gangsched.core.devices.cel.versions import Quantity, SemanticVersion
+
+Value: TypeAlias = Any
+_INT_MIN: Final = -(2**63)
+_INT_MAX: Final = 2**63 - 1
+
+
+class Optional:
+    """A value that may be absent."""
+
+    __slots__ = ("present", "value")
+
+    def __init__(self, present: bool, value: Value = None) -> None:
+        self.present = present
+        self.value = value
+
+
+NONE: Final = Optional(False)
+
+
+class DomainMap(dict[Value, Value]):
+    """Attributes or capacities by domain; one that a device lacks is found as an empty map, as in kube-scheduler."""
+
+    def __missing__(self, key: Value) -> Mapping[Value, Value]:
+        if type(key) is str:
+            return _EMPTY
+        raise KeyError(key)
+
+
+_EMPTY: Final[Mapping[Value, Value]] = {}
+
+
+def number(value: Value) -> bool:
+    """Whether it is an integer or a float; bool is neither."""
+    return type(value) in {int, float}
+
+
+def equal(left: Value, right: Value) -> bool:
+    """CEL's equality: values of different types differ, except for numbers, of which the type does not count.
+
+    Raises SelectorError if quantity or version on the left are compared with something else.
+    """
+    if left is None or right is None:
+        return left is right
+    if number(left) and number(right):
+        return bool(left == right)
+    if isinstance(left, Quantity | SemanticVersion):
+        if type(left) is not type(right) or (isinstance(right, Quantity) and right.computed):
+            raise SelectorError(NO_OVERLOAD)
+        return bool(left == right)
+    if type(left) in {bool, str}:
+        return type(left) is type(right) and bool(left == right)
+    if isinstance(left, tuple):
+        return isinstance(right, tuple) and len(left) == len(right) and all(map(equal, left, right))
+    if isinstance(left, Mapping):
+        return (
+            isinstance(right, Mapping)
+            and len(left) == len(right)
+            and all(key in right and equal(value, right[key]) for key, value in left.items())
+        )
+    if isinstance(left, Optional) and isinstance(right, Optional):
+        return left.present == right.present and (not left.present or equal(left.value, right.value))
+    return False
+
+
+def different(left: Value, right: Value) -> bool:
+    """`left != right`, which in CEL is no error where `left == right` is one."""
+    try:
+        return not equal(left, right)
+    except SelectorError:
+        return True
+
+
+def less(left: Value, right: Value) -> bool:
+    """`left < right`. Raises SelectorError for values without an order."""
+    if any(type(each) is float and math.isnan(each) for each in (left, right)):
+        raise SelectorError("NaN values cannot be ordered")
+    if (number(left) and number(right)) or (type(left) is type(right) and type(left) in {str, bool}):
+        return bool(left < right)
+    raise SelectorError(NO_OVERLOAD)
+
+
+def map_key(value: Value) -> Value:
+    """The key of a mapping. Raises SelectorError for values that are no keys."""
+    if type(value) is bool:
+        return ("bool", value)
+    if type(value) is float and value.is_integer():
+        return int(value)
+    if type(value) in {int, str}:
+        return value
+    raise SelectorError(f"unsupported key type: {type(value).__name__}")
+
+
+def keys(container: Mapping[Value, Value]) -> Iterator[Value]:
+    """The keys of a mapping as values."""
+    return (key[1] if isinstance(key, tuple) else key for key in container)
+
+
+def find(container: Value, key: Value) -> Optional:
+    """The value of a key or at an index, if there is one. Raises SelectorError for what has neither."""
+    if isinstance(container, tuple):
+        if type(key) is float and key.is_integer():
+            key = int(key)
+        if type(key) is not int:
+            raise SelectorError(f"unsupported index type: {type(key).__name__}")
+        return Optional(True, container[key]) if 0 <= key < len(container) else NONE
+    if isinstance(container, Mapping):
+        try:
+            return Optional(True, container[map_key(key)])
+        except KeyError:
+            return NONE
+    raise SelectorError(NO_OVERLOAD)
+
+
+def get(container: Value, key: Value) -> Value:
+    """The value of a key or at an index. Raises SelectorError if there is none."""
+    found = find(container, key)
+    if not found.present:
+        said = "index out of bounds" if isinstance(container, tuple) else "no such key"
+        raise SelectorError(f"{said}: {str(key)[:64]}")
+    return found.value
+
+
+def contains(container: Value, value: Value) -> bool:
+    """`value in container`."""
+    if isinstance(container, Mapping):
+        try:
+            return map_key(value) in container
+        except SelectorError:
+            return False
+    if isinstance(container, tuple):
+        return _any_equal(container, value)
+    raise SelectorError(NO_OVERLOAD)
+
+
+def _any_equal(items: Iterable[Value], value: Value) -> bool:
+    for item in items:
+        try:
+            if equal(item, value):
+                return True
+        except SelectorError:  # as CEL: an item of another type is not the one
+            continue
+    return False
+
+
+def arithmetic(sign: str, left: Value, right: Value) -> Value:
+    """Sum, difference, product, quotient or remainder of two numbers of one type, or a sum of texts or of lists."""
+    kinds = (type(left), type(right))
+    if kinds == (int, int):
+        return _integers(sign, left, right)
+    if kinds == (float, float) and sign != "%":
+        return _floats(sign, left, right)
+    if sign == "+" and kinds in {(str, str), (tuple, tuple)}:
+        return left + right
+    raise SelectorError(NO_OVERLOAD)
+
+
+def negated(value: Value) -> Value:
+    """`-value`."""
+    if type(value) is int:
+        return _bounded(-value)
+    if type(value) is float:
+        return -value
+    raise SelectorError(NO_OVERLOAD)
+
+
+def _integers(sign: str, left: int, right: int) -> int:
+    if sign in "/%" and right == 0:
+        raise SelectorError("division by zero" if sign == "/" else "modulus by zero")
+    match sign:
+        case "+":
+            return _bounded(left + right)
+        case "-":
+            return _bounded(left - right)
+        case "*":
+            return _bounded(left * right)
+    quotient = abs(left) // abs(right) * (1 if (left < 0) == (right < 0) else -1)  # towards zero
+    _bounded(quotient)
+    return quotient if sign == "/" else left - quotient * right
+
+
+def _floats(sign: str, left: float, right: float) -> float:
+    match sign:
+        case "+":
+            return left + right
+        case "-":
+            return left - right
+        case "*":
+            return left * right
+    if right == 0:
+        return math.nan if left == 0 or math.isnan(left) else math.copysign(math.inf, left) * math.copysign(1, right)
+    return left / right
+
+
+def _bounded(value: int) -> int:
+    if not _INT_MIN <= value <= _INT_MAX:
+        raise SelectorError("integer overflow")
+    return value

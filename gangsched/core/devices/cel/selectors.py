@@ -1,0 +1,85 @@
+"""Answers of selectors about devices, remembered by what a selector reads.
+
+Invariant: devices that agree in what a selector reads are one evaluation; a text is compiled once. Both memories are
+bounded: the full one is emptied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from gangsched.core.devices.cel.faults import SelectorError, UnknownToSelectors
+from gangsched.core.devices.cel.operators import Value
+from gangsched.core.devices.cel.programs import Path, Program
+
+Answer: TypeAlias = bool | str
+"""Whether the device matches, or the message of the runtime error."""
+
+MOST_PROGRAMS: Final = 4096
+MOST_ANSWERS: Final = 2**18
+_ABSENT: Final = ("absent",)
+
+
+@dataclass(slots=True)
+class SelectorAnswers:
+    """Compiled selectors and their answers; `evaluations` counts the answers that were not remembered."""
+
+    evaluations: int = 0
+    _programs: dict[str, Program | str] = field(default_factory=dict)
+    _answers: dict[Hashable, Answer] = field(default_factory=dict)
+
+    def unknown(self, source: str) -> str:
+        """What of the selector gangsched does not know, "" if it knows all."""
+        program = self._program(source)
+        return program if isinstance(program, str) else ""
+
+    def answer(self, source: str, device: Mapping[str, Value]) -> Answer:
+        """The answer of a selector of which nothing is unknown; `device` has the fields of CEL's `device`."""
+        program = self._program(source)
+        if isinstance(program, str):
+            return program
+        key = (source, *(_part(path, device) for path in program.reads))
+        known = self._answers.get(key)
+        if known is None:
+            if len(self._answers) >= MOST_ANSWERS:
+                self._answers.clear()
+            self.evaluations += 1
+            known = self._answers[key] = _evaluated(program, device)
+        return known
+
+    def _program(self, source: str) -> Program | str:
+        program = self._programs.get(source)
+        if program is None:
+            if len(self._programs) >= MOST_PROGRAMS:
+                self._programs.clear()
+            try:
+                program = Program(source)
+            except UnknownToSelectors as unknown:
+                program = str(unknown)
+            self._programs[source] = program
+        return program
+
+
+def _evaluated(program: Program, device: Mapping[str, Value]) -> Answer:
+    try:
+        return program.matches(device)
+    except SelectorError as error:
+        return str(error)
+
+
+def _part(path: Path, device: Mapping[str, Value]) -> Hashable:
+    """What is at a path of the device, so that equal values have equal keys; 1 and true are not equal."""
+    found: Value = device
+    for name in path if path != ("device",) else ():
+        if not isinstance(found, Mapping) or name not in found:
+            return _ABSENT
+        found = found[name]
+    return _hashable(found)
+
+
+def _hashable(value: Value) -> Hashable:
+    if isinstance(value, Mapping):
+        return tuple((name, _hashable(value[name])) for name in sorted(value))
+    return (type(value) is bool, value)
