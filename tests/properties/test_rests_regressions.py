@@ -401,3 +401,17 @@ def test_who_holds_the_place_of_another_member_leaves_it_its_own() -> None:
     world.create(pod("late", gpus=4, cpu_milli=1_000, priority=10))
     world.advance(60)
     assert world.bound() == {"high-0": "a", "high-1": "a", "high-2": "b"}
+
+
+@pytest.mark.parametrize("work", range(100, 1_500, 100))
+def test_who_may_have_a_reservation_is_found_out_once(work: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """H3: where that takes most of a plan's work, the next plan makes reservations instead of finding it out again."""
+    monkeypatch.setattr("gangsched.core.reservations.standing.WORK", work)
+    monkeypatch.setattr("gangsched.core.reservations.heads.WORK", work * 3 // 4)
+    limits = ReservationLimits(small_head_after_s=0.0, small_head_latest_s=0.0, fence_after_s=0.0)
+    rules = replace(RULES, preemption=PreemptionSettings(scope=VictimScope.OFF), reservations=limits)
+    world = World(node("a", 8), node("b", 8), rules=rules)
+    world.create(*(running(pod(f"r{name}", gpus=8, scheduler_name="other"), name) for name in "ab"))
+    for number in range(5):
+        world.create(members(f"g{number}", 2 + number % 2, gpus=2 + number))
+    world.advance(120)  # fails where plans go on without an end

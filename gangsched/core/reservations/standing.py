@@ -35,11 +35,13 @@ from gangsched.model.snapshot import Snapshot
 T = TypeVar("T")
 BY_NUMBER: Final = frozenset({NotEntitled.LATER, NotEntitled.NAMESPACE})
 LOOKS: Final = 8
+"""Groups of which one plan finds out whether they could start on the empty cluster."""
 WORK: Final = 12_000
 """Units of each plan for reservations (`core.work`)."""
 MISSED_S: Final = 5.0
 """How long ago a promised start is missed: pods take time to go."""
-"""Groups of which one plan finds out whether they could start on the empty cluster."""
+FIT: Final = "fit"
+"""Names, between plans, the heads that fit."""
 
 
 class Standing:
@@ -83,6 +85,7 @@ class Standing:
         known = {group.id: group for group in reserving.waiting} | self._in_turn
         heads = ((group_id, self._head_of(known[group_id])) for group_id in known if self._may_be_head(group_id))
         self._heads: dict[str, Head] = {group_id: head for group_id, head in heads if head is not None}
+        self._entitled |= self._that_fit()
         self._first = next((each.group for each in stands if each.first and self._waits_as_long(each)), "")
         self._reservations = list(self._read(stands))
         self._lost(each for each in self._before if each not in {one.head.group.id for one in self._reservations})
@@ -190,10 +193,21 @@ class Standing:
             return act()
         except OutOfWork:
             self._left = 0
+            new = {each: self._heads[each].group.generation for each in self._heads if each in self._entitled}
+            self._given.memo[FIT] = self._snapshot.table, new
             return None
         finally:
             work.most = may
             self._units -= work.used - before
+
+    def _that_fit(self) -> set[str]:
+        """Heads that the last plan found able to start on the empty cluster before it ran out of work: to look at them
+        again would take the work that their reservations need, in every plan.
+        """
+        table, generations = self._given.memo.pop(FIT, (None, {}))
+        if table is not self._snapshot.table:
+            return set()
+        return {each for each, head in self._heads.items() if generations.get(each) == head.group.generation}
 
     def _stands(self, group_id: str) -> bool:
         return any(each.head.group.id == group_id for each in self._reservations)
