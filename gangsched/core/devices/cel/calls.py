@@ -8,17 +8,21 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from itertools import pairwise
+from string import ascii_lowercase, ascii_uppercase
 from typing import Final, TypeAlias
 
 from gangsched.core.devices.cel.faults import NO_OVERLOAD, SelectorError, UnknownToSelectors
-from gangsched.core.devices.cel.operators import NONE, Optional, Value, contains, less
-from gangsched.core.devices.cel.patterns import pattern
+from gangsched.core.devices.cel.operators import NONE, Charge, Optional, Value, contains, less
+from gangsched.core.devices.cel.patterns import MOST_STATES, Pattern, pattern
 from gangsched.core.devices.cel.versions import Quantity, SemanticVersion, normalized, quantity, version
 
-Charge: TypeAlias = Callable[[int], None]
 Function: TypeAlias = Callable[..., Value]
 
 _CHARACTERS_A_STEP: Final = 16
+_STEPS_A_STATE: Final = 8
+"""What a state of a pattern costs to make."""
+_STEPS_A_VALUE: Final = 16
+"""What a quantity or version costs to make."""
 
 
 def _need(value: Value, *types: type) -> None:
@@ -60,13 +64,22 @@ def _matches(charge: Charge, text: Value, source: Value) -> bool:
     _need(source, str)
     charge(1 + len(source))
     try:
-        return pattern(source).found(text, charge)
+        compiled = pattern(source)
     except UnknownToSelectors as unknown:  # a pattern that is made while the selector is evaluated
+        charge(_STEPS_A_STATE * MOST_STATES)
         raise SelectorError(f"uses {unknown}, which gangsched does not know") from unknown
+    charge(_STEPS_A_STATE * compiled.size)
+    return compiled.found(text, charge)
 
 
-def _ascii(text: str, *, upper: bool) -> str:
-    return "".join((each.upper() if upper else each.lower()) if each.isascii() else each for each in text)
+def found(charge: Charge, text: Value, compiled: Pattern) -> bool:
+    """Whether some part of a text matches. Raises SelectorError if it is no text."""
+    _need(text, str)
+    return compiled.found(text, charge)
+
+
+_LOWER: Final = str.maketrans(ascii_uppercase, ascii_lowercase)
+_UPPER: Final = str.maketrans(ascii_lowercase, ascii_uppercase)
 
 
 def _position(charge: Charge, text: Value, part: Value, start: Value, *, last: bool) -> int:
@@ -74,7 +87,7 @@ def _position(charge: Charge, text: Value, part: Value, start: Value, *, last: b
         if start is not None:
             raise SelectorError(NO_OVERLOAD)
         charge(1 + len(text))
-        places = [at for at, item in enumerate(text) if contains((item,), part)]
+        places = [at for at, item in enumerate(text) if contains((item,), part, charge)]
         return -1 if not places else places[-1 if last else 0]
     _need(text, str)
     _need(part, str)
@@ -83,8 +96,10 @@ def _position(charge: Charge, text: Value, part: Value, start: Value, *, last: b
         _need(start, int)
         if start < 0:
             raise SelectorError(f"index out of range: {start}")
-        if start >= len(text) or not part:
-            return int(start) if start < len(text) else -1
+        if not part:
+            return min(start, len(text))
+        if start >= len(text):
+            return -1
     if last:
         return int(text.rfind(part) if start is None else text.rfind(part, 0, start + len(part)))
     return int(text.find(part, start or 0))
@@ -159,12 +174,14 @@ def _compare(charge: Charge, left: Value, right: Value) -> int:
 def _semver(charge: Charge, text: Value, normalize: Value = False) -> SemanticVersion:
     _need(text, str)
     _need(normalize, bool)
+    charge(_STEPS_A_VALUE)
     _charge(charge, text)
     return version(normalized(text) if normalize else text)
 
 
 def _quantity(charge: Charge, text: Value) -> Quantity:
     _need(text, str)
+    charge(_STEPS_A_VALUE)
     return quantity(text)
 
 
@@ -276,21 +293,21 @@ def _value(charge: Charge, value: Value) -> Value:
 def _is_sorted(charge: Charge, items: Value) -> bool:
     _need(items, tuple)
     charge(1 + len(items))
-    return not any(less(after, before) for before, after in pairwise(items))
+    return not any(less(after, before, charge) for before, after in pairwise(items))
 
 
 def _contained(charge: Charge, items: Value, others: Value) -> bool:
     _need(items, tuple)
     _need(others, tuple)
-    charge(1 + len(items) * len(others))
-    return all(contains(items, other) for other in others)
+    charge(1)
+    return all(contains(items, other, charge) for other in others)
 
 
 def _intersects(charge: Charge, items: Value, others: Value) -> bool:
     _need(items, tuple)
     _need(others, tuple)
-    charge(1 + len(items) * len(others))
-    return any(contains(items, other) for other in others)
+    charge(1)
+    return any(contains(items, other, charge) for other in others)
 
 
 def _equivalent(charge: Charge, items: Value, others: Value) -> bool:
@@ -324,8 +341,8 @@ METHODS: Final[Mapping[str, tuple[Function, int, int]]] = {
     "startsWith": (_text_method(str.startswith, str), 2, 2),
     "endsWith": (_text_method(str.endswith, str), 2, 2),
     "contains": (_text_method(str.__contains__, str), 2, 2),
-    "lowerAscii": (_text_method(lambda text: _ascii(text, upper=False)), 1, 1),
-    "upperAscii": (_text_method(lambda text: _ascii(text, upper=True)), 1, 1),
+    "lowerAscii": (_text_method(lambda text: text.translate(_LOWER)), 1, 1),
+    "upperAscii": (_text_method(lambda text: text.translate(_UPPER)), 1, 1),
     "trim": (_text_method(str.strip), 1, 1),
     "charAt": (_char_at, 2, 2),
     "indexOf": (_index_of, 2, 3),

@@ -11,4 +11,8 @@ class SelectorError(Exception):
     """A runtime error of CEL, such as a key that a device does not have."""
 
 
+class TooManyStepsError(Exception):
+    """The end of an evaluation, which no operator absorbs as CEL's errors are absorbed."""
+
+
 NO_OVERLOAD = "no such overload"

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
-from gangsched.core.devices.cel.faults import NO_OVERLOAD, SelectorError
-from gangsched.core.devices.cel.operators import Value, arithmetic, contains, different, equal, less, negated
+from gangsched.core.devices.cel.faults import NO_OVERLOAD, SelectorError, TooManyStepsError
+from gangsched.core.devices.cel.operators import Charge, Value, arithmetic, contains, different, equal, less, negated
 from gangsched.core.devices.cel.versions import SemanticVersion
 
-MOST_STEPS: Final = 100_000
+MOST_STEPS: Final = 50_000
 """Steps of an evaluation: nodes of the tree, once an iteration, and characters."""
 
 
@@ -27,19 +27,19 @@ class Frame:
         self.left = MOST_STEPS
 
     def charge(self, steps: int) -> None:
-        """Count steps. Raises SelectorError once there are too many."""
+        """Count steps. Raises TooManyStepsError."""
         self.left -= steps
         if self.left < 0:
-            raise SelectorError(f"takes more than {MOST_STEPS:,} steps")
+            raise TooManyStepsError
 
 
 Step: TypeAlias = Callable[[Frame], Value]
 
 
-def _operator(function: Callable[[Value, Value], Value]) -> Callable[[list[Step]], Step]:
+def _operator(function: Callable[[Value, Value, Charge], Value]) -> Callable[[list[Step]], Step]:
     def compiled(operands: list[Step]) -> Step:
         left, right = operands
-        return lambda frame: function(left(frame), right(frame))
+        return lambda frame: function(left(frame), right(frame), frame.charge)
 
     return compiled
 
@@ -87,8 +87,7 @@ def membership(operands: list[Step], *, constants: bool = False) -> Step:
         item, items = value(frame), container(frame)
         if constants and isinstance(item, SemanticVersion):
             raise SelectorError("a version is not looked up in a list of constants")
-        frame.charge(len(items) if isinstance(items, tuple) else 1)
-        return contains(items, item)
+        return contains(items, item, frame.charge)
 
     return found
 
@@ -97,9 +96,9 @@ OPERATORS: Final[Mapping[str, Callable[[list[Step]], Step]]] = {
     "==": _operator(equal),
     "!=": _operator(different),
     "<": _operator(less),
-    ">": _operator(lambda left, right: less(right, left)),
-    "<=": _operator(lambda left, right: less(left, right) or equal(left, right)),
-    ">=": _operator(lambda left, right: less(right, left) or equal(left, right)),
+    ">": _operator(lambda left, right, charge: less(right, left, charge)),
+    "<=": _operator(lambda left, right, charge: less(left, right, charge) or equal(left, right, charge)),
+    ">=": _operator(lambda left, right, charge: less(right, left, charge) or equal(left, right, charge)),
     "+": _sum,
     "-": _with_sign("-"),
     "*": _with_sign("*"),

@@ -7,15 +7,19 @@ makes the keys of a mapping, since Python takes True for 1.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
 from gangsched.core.devices.cel.faults import NO_OVERLOAD, SelectorError
 from gangsched.core.devices.cel.versions import Quantity, SemanticVersion
 
 Value: TypeAlias = Any
+Charge: TypeAlias = Callable[[int], None]
+"""Counts steps. Raises TooManyStepsError."""
 _INT_MIN: Final = -(2**63)
 _INT_MAX: Final = 2**63 - 1
+_COMPARED_A_STEP: Final = 256
+"""Characters: texts are compared much faster than values."""
 
 
 class Optional:
@@ -48,10 +52,11 @@ def number(value: Value) -> bool:
     return type(value) in {int, float}
 
 
-def equal(left: Value, right: Value) -> bool:
+def equal(left: Value, right: Value, charge: Charge) -> bool:
     """CEL's equality: values of different types differ, except for numbers, of which the type does not count.
 
-    Raises SelectorError if quantity or version on the left are compared with something else.
+    Each pair of items is charged: lists that contain one list twice, 40 levels deep, have 2^40 of them. Raises
+    SelectorError if quantity or version on the left are compared with something else.
     """
     if left is None or right is None:
         return left is right
@@ -62,33 +67,40 @@ def equal(left: Value, right: Value) -> bool:
             raise SelectorError(NO_OVERLOAD)
         return bool(left == right)
     if type(left) in {bool, str}:
+        if type(left) is str:
+            charge(len(left) // _COMPARED_A_STEP)
         return type(left) is type(right) and bool(left == right)
+    charge(1)
     if isinstance(left, tuple):
-        return isinstance(right, tuple) and len(left) == len(right) and all(map(equal, left, right))
+        if not isinstance(right, tuple) or len(left) != len(right):
+            return False
+        return all(equal(one, other, charge) for one, other in zip(left, right, strict=True) if not charge(1))
     if isinstance(left, Mapping):
         return (
             isinstance(right, Mapping)
             and len(left) == len(right)
-            and all(key in right and equal(value, right[key]) for key, value in left.items())
+            and all(key in right and equal(value, right[key], charge) for key, value in left.items() if not charge(1))
         )
     if isinstance(left, Optional) and isinstance(right, Optional):
-        return left.present == right.present and (not left.present or equal(left.value, right.value))
+        return left.present == right.present and (not left.present or equal(left.value, right.value, charge))
     return False
 
 
-def different(left: Value, right: Value) -> bool:
+def different(left: Value, right: Value, charge: Charge) -> bool:
     """`left != right`, which in CEL is no error where `left == right` is one."""
     try:
-        return not equal(left, right)
+        return not equal(left, right, charge)
     except SelectorError:
         return True
 
 
-def less(left: Value, right: Value) -> bool:
+def less(left: Value, right: Value, charge: Charge) -> bool:
     """`left < right`. Raises SelectorError for values without an order."""
     if any(type(each) is float and math.isnan(each) for each in (left, right)):
         raise SelectorError("NaN values cannot be ordered")
     if (number(left) and number(right)) or (type(left) is type(right) and type(left) in {str, bool}):
+        if type(left) is str:
+            charge(len(left) // _COMPARED_A_STEP)
         return bool(left < right)
     raise SelectorError(NO_OVERLOAD)
 
@@ -134,7 +146,7 @@ def get(container: Value, key: Value) -> Value:
     return found.value
 
 
-def contains(container: Value, value: Value) -> bool:
+def contains(container: Value, value: Value, charge: Charge) -> bool:
     """`value in container`."""
     if isinstance(container, Mapping):
         try:
@@ -142,18 +154,15 @@ def contains(container: Value, value: Value) -> bool:
         except SelectorError:
             return False
     if isinstance(container, tuple):
-        return _any_equal(container, value)
+        for item in container:
+            charge(1)
+            try:
+                if equal(item, value, charge):
+                    return True
+            except SelectorError:  # as CEL: an item of another type is not the one
+                continue
+        return False
     raise SelectorError(NO_OVERLOAD)
-
-
-def _any_equal(items: Iterable[Value], value: Value) -> bool:
-    for item in items:
-        try:
-            if equal(item, value):
-                return True
-        except SelectorError:  # as CEL: an item of another type is not the one
-            continue
-    return False
 
 
 def arithmetic(sign: str, left: Value, right: Value) -> Value:

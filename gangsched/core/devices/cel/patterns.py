@@ -13,11 +13,12 @@ from typing import Final, TypeAlias
 
 from gangsched.core.devices.cel.faults import UnknownToSelectors
 
-MOST_STATES: Final = 1000
-"""States of a pattern, repetitions written out."""
+MOST_STATES: Final = 3000
+"""States of a pattern and the ways between them, repetitions written out."""
 MOST_REPEATED: Final = 1000
 """RE2's bound of a counted repetition."""
 _DEEPEST: Final = 50
+_MOST_DIGITS: Final = 9
 
 Ranges: TypeAlias = tuple[tuple[int, int], ...]
 
@@ -49,6 +50,7 @@ def _inverse(ranges: Ranges) -> Ranges:
 class Pattern:
     """A compiled pattern.
 
+    `size` counts its states, the ways between them, and the parts of which it was made, some of which have no state.
     `takes[state]` are the edges of the characters on which it goes to `then[state]`; a state without them is passed at
     once, to `skips[state]` if its `guard` holds.
     """
@@ -57,6 +59,7 @@ class Pattern:
         self._source = source
         self._at = 0
         self._depth = 0
+        self.size = 0
         self.takes: list[tuple[int, ...] | None] = []
         self.then: list[int] = []
         self.skips: list[tuple[int, ...]] = []
@@ -69,13 +72,17 @@ class Pattern:
     def _state(
         self, *, takes: tuple[int, ...] | None = None, then: int = 0, skips: tuple[int, ...] = (), guard: str = ""
     ) -> int:
-        if len(self.takes) >= MOST_STATES:
-            raise UnknownToSelectors(f"a pattern of more than {MOST_STATES} states")
+        self._grow(1 + len(skips))
         self.takes.append(takes)
         self.then.append(then)
         self.skips.append(skips)
         self.guard.append(guard)
         return len(self.takes) - 1
+
+    def _grow(self, size: int) -> None:
+        self.size += size
+        if self.size > MOST_STATES:
+            raise UnknownToSelectors(f"a pattern of more than {MOST_STATES} states")
 
     # A part is a function from the state after it to the state before it, so that a repetition can be written out.
 
@@ -97,6 +104,7 @@ class Pattern:
             parts.append(self._repeated(self._atom()))
 
         def build(after: int) -> int:
+            self._grow(1)  # `((a{0}){1000}){1000}` has no state, and a million parts
             for part in reversed(parts):
                 after = part(after)
             return after
@@ -123,6 +131,8 @@ class Pattern:
         low, comma, high = self._source[self._at + 1 : end].partition(",")
         if not (low.isascii() and low.isdigit() and (not high or (high.isascii() and high.isdigit()))):
             return None  # RE2 reads it as text
+        if max(len(low), len(high)) > _MOST_DIGITS:
+            raise UnknownToSelectors("a repetition of more than 1000 times in a pattern")
         most = (int(high) if high else None) if comma else int(low)
         if int(low) > MOST_REPEATED or (most is not None and (most > MOST_REPEATED or most < int(low))):
             raise UnknownToSelectors("a repetition of more than 1000 times in a pattern")

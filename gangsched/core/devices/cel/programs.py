@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
-from gangsched.core.devices.cel.calls import FUNCTIONS, METHODS
-from gangsched.core.devices.cel.faults import NO_OVERLOAD, SelectorError, UnknownToSelectors
-from gangsched.core.devices.cel.frames import OPERATORS, Frame, Step, membership
+from gangsched.core.devices.cel.calls import FUNCTIONS, METHODS, found
+from gangsched.core.devices.cel.faults import NO_OVERLOAD, SelectorError, TooManyStepsError, UnknownToSelectors
+from gangsched.core.devices.cel.frames import MOST_STEPS, OPERATORS, Frame, Step, membership
 from gangsched.core.devices.cel.operators import NONE, Optional, Value, find, get, keys, map_key
-from gangsched.core.devices.cel.patterns import pattern
+from gangsched.core.devices.cel.patterns import MOST_STATES, pattern
 from gangsched.core.devices.cel.syntax import (
     Call,
     Chain,
@@ -48,6 +48,7 @@ class Program:
         self.source = source
         self._variables = 0
         self._size = 0
+        self._states = 0
         found: set[Path] = set()
         self._found = found
         self._step = self._compile(parse(source), {})
@@ -58,8 +59,11 @@ class Program:
     def matches(self, device: Mapping[str, Value]) -> bool:
         """Whether the device matches. Raises SelectorError."""
         frame = Frame(device, self._variables)
-        frame.charge(self._size)
-        result = self._step(frame)
+        try:
+            frame.charge(self._size)
+            result = self._step(frame)
+        except TooManyStepsError as ended:
+            raise SelectorError(f"takes more than {MOST_STEPS:,} steps") from ended
         if type(result) is not bool:
             raise SelectorError("the selector gives neither true nor false")
         return result
@@ -175,11 +179,19 @@ class Program:
         if not least <= len(node.arguments) <= most:
             raise UnknownToSelectors(f"{name}() with {len(node.arguments)} arguments")
         if name == "matches" and isinstance(node.arguments[1], Literal) and isinstance(node.arguments[1].value, str):
-            pattern(node.arguments[1].value)  # what is not known of it is told before any device is seen
+            return self._matching(arguments[0], node.arguments[1].value)
         if len(arguments) == 1:
             only = arguments[0]
             return lambda frame: function(frame.charge, only(frame))
         return lambda frame: function(frame.charge, *[each(frame) for each in arguments])
+
+    def _matching(self, text: Step, source: str) -> Step:
+        """What is not known of a constant pattern is told before any device is seen."""
+        compiled = pattern(source)
+        self._states += compiled.size
+        if self._states > MOST_STATES:
+            raise UnknownToSelectors(f"patterns of more than {MOST_STATES} states")
+        return lambda frame: found(frame.charge, text(frame), compiled)
 
     def _macro(self, node: Macro, scope: Scope) -> Step:
         source = self._compile(node.source, scope)
@@ -239,8 +251,6 @@ def _chained(terms: list[Step], *, decides: bool) -> Step:
                 if type(value) is not bool:
                     raise SelectorError(NO_OVERLOAD)
             except SelectorError as raised:
-                if frame.left < 0:
-                    raise
                 error = error or raised
         if error is not None:
             raise error
@@ -321,8 +331,6 @@ def _decided(frame: Frame, items: tuple[Value, ...], place: int, body: Step, cos
             if type(value) is not bool:
                 raise SelectorError(NO_OVERLOAD)
         except SelectorError as raised:
-            if frame.left < 0:
-                raise
             error = error or raised
     if error is not None:
         raise error

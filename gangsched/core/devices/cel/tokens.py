@@ -12,6 +12,8 @@ from gangsched.core.devices.cel.faults import UnknownToSelectors
 
 LONGEST_SELECTOR: Final = 10 * 1024
 """The API server admits no longer expression."""
+MOST_TOKENS: Final = 4000
+_MOST_DIGITS: Final = 32
 _LARGEST: Final = 2**63
 
 _TOKEN: Final = re.compile(
@@ -45,8 +47,11 @@ def tokens(source: str) -> Iterator[Token]:
     """The tokens in order, the last one of kind end. Raises UnknownToSelectors."""
     if len(source) > LONGEST_SELECTOR:
         raise UnknownToSelectors(f"more than {LONGEST_SELECTOR} characters")
-    at = 0
+    at = count = 0
     while at < len(source):
+        count += 1
+        if count > MOST_TOKENS:
+            raise UnknownToSelectors(f"more than {MOST_TOKENS} tokens")
         match = _RAW.match(source, at) or _TOKEN.match(source, at)
         if match is None:
             raise UnknownToSelectors(f"{source[at]!r} where no token begins")
@@ -65,7 +70,7 @@ def tokens(source: str) -> Iterator[Token]:
 def _integer(text: str) -> int:
     if text[-1] in "uU":
         raise UnknownToSelectors(f"the unsigned integer {text[:32]}")
-    number = int(text, 16) if text.startswith("0x") else int(text)
+    number = int(text, 16) if text.startswith("0x") else int(text) if len(text) <= _MOST_DIGITS else _LARGEST + 1
     if number > _LARGEST:  # 2**63 itself is a number once a minus stands before it
         raise UnknownToSelectors(f"the number {text[:32]}")
     return number

@@ -115,7 +115,10 @@ def test_cel(source: str, expected: bool | str) -> None:
         ("'\\q' == ''", "the escape \\q"),
         ("`a` == 1", "'`' where no token begins"),
         ("9223372036854775808 > 0", "the number 9223372036854775808"),
+        ("1" * 5000 + " > 0", "the number " + "1" * 32),
         ("true".rjust(10_241), "more than 10240 characters"),
+        ("[" + "0," * 2000 + "0].size() > 0", "more than 4000 tokens"),
+        (" || ".join(['"a".matches("a{990}")'] * 4), "patterns of more than 3000 states"),
     ],
 )
 def test_what_is_not_known_is_named(source: str, told: str) -> None:
@@ -143,21 +146,32 @@ def test_what_is_read_is_known(source: str, reads: tuple[tuple[str, ...], ...]) 
     assert Program(source).reads == reads
 
 
-DOUBLED = "cel.bind(a, 'xxxxxxxx', {})"
-for _ in range(40):
-    DOUBLED = DOUBLED.format("cel.bind(a, a + a, {})")
-TEN_THOUSAND = "[" + ",".join(["0"] * 5000) + "]"
+def nested(first: str, step: str, last: str, times: int = 40) -> str:
+    """`a` is `first`, then as often as given what `step` makes of it; the whole is `last`."""
+    for _ in range(times):
+        last = f"cel.bind(a, {step}, {last})"
+    return f"cel.bind(a, {first}, {last})"
 
 
-@pytest.mark.parametrize(
-    "source",
-    [
-        f"{TEN_THOUSAND}.all(x, [0,0,0,0,0,0,0,0,0,0,0,0].all(y, x == y))",
-        DOUBLED.format("size(a) > 0"),
-        '"' + "a" * 150 + '!".matches("' + "(a?a?a?a?a?a?a?a?a?a?){45}x" + '")',
-        '"a".replace("", "' + "b" * 4000 + '").replace("", "' + "c" * 4000 + '") == ""',
-    ],
-)
+MANY = "[" + ",".join(map(str, range(1500))) + "]"
+HOSTILE = {
+    "a macro in a macro": f"{MANY}.all(x, [{','.join('0' * 100)}].all(y, x == y || true))",
+    "a text that doubles": nested("'xxxxxxxx'", "a + a", "size(a) > 0"),
+    "a pattern with many states": '"' + "a" * 150 + '!".matches("' + "(a?a?a?a?a?a?a?a?a?a?){45}x" + '")',
+    "a catastrophic pattern": '"' + "a" * 9000 + '!".matches("(a+)+(a+)+(a+)+$")',
+    "patterns that are made": f'{MANY}.all(x, !"b".matches("a{{990}}" + string(x)))',
+    "a text between characters": f'"a".replace("", "{"b" * 4000}").replace("", "{"c" * 4000}") == ""',
+    "lists in themselves": nested("[1]", "[a, a]", "cel.bind(b, [a, 1], cel.bind(c, [a, 1], b != c || true))"),
+    "long lists": nested("[1]", "a + a", f"cel.bind(b, a + [1], {MANY}.all(x, b in [a + [1]]))", 12),
+    "long texts": nested("'xxxxxxxx'", "a + a", f"cel.bind(b, a + 'a', {MANY}.all(x, b <= a + 'a'))", 14),
+    "values that are made": f'{MANY}.all(x, [0,1,2,3,4,5,6,7].all(y, isSemver("1.2." + string(x * 8 + y))))',
+    "quantities that are made": f'{MANY}.all(x, [0,1,2,3,4,5,6,7].all(y, isQuantity(string(x * 8 + y) + "m")))',
+    "letters": nested("'xxxxxxxx'", "a + a", f"{MANY}.all(x, a.lowerAscii() != '')", 14),
+}
+"""Selectors of at most 10,240 characters that would take from a tenth of a second to the age of the universe."""
+
+
+@pytest.mark.parametrize("source", HOSTILE.values(), ids=HOSTILE)
 def test_an_evaluation_has_bounded_steps(source: str) -> None:
     """A5: hostile text ends with a runtime error after as many steps, also where the error could be absorbed."""
     assert answer(source) == f"takes more than {MOST_STEPS:,} steps"

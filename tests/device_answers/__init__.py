@@ -1,0 +1,1 @@
+"""Selectors and allocations beside the Go module of kube-scheduler: `python -m tests.device_answers`."""

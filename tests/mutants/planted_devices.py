@@ -1,0 +1,69 @@
+"""Planted bugs in what decides about devices: selectors, their bounds, and what is remembered of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gangsched.core.devices.cel.faults import SelectorError
+from tests.mutants.mutant import bug
+
+PROGRAMS = "unit/core/devices/cel/test_programs.py"
+PATTERNS = "unit/core/devices/cel/test_patterns.py"
+ANSWERS = "unit/core/devices/cel/test_selectors.py"
+CEL = "core.devices.cel"
+
+
+@bug("A4", f"{CEL}.programs:_chained", PROGRAMS)
+def an_error_wins_over_a_term_that_decides(_: Any) -> Any:
+    def strict(terms: Any, *, decides: bool) -> Any:
+        return lambda frame: decides if any(term(frame) is decides for term in terms) else not decides
+
+    return strict
+
+
+@bug("A4", f"{CEL}.operators:equal", PROGRAMS)
+def values_of_different_types_are_compared_as_python_does(_: Any) -> Any:
+    return lambda left, right, charge: left == right
+
+
+@bug("A4", f"{CEL}.operators:DomainMap.__missing__", PROGRAMS)
+def a_missing_domain_is_an_error(_: Any) -> Any:
+    def missing(self: Any, key: Any) -> Any:
+        raise SelectorError(f"no such key: {key}")
+
+    return missing
+
+
+@bug("A4", f"{CEL}.versions:SemanticVersion.__lt__", PROGRAMS)
+def a_pre_release_is_as_new_as_its_release(_: Any) -> Any:
+    return lambda self, other: self.release < other.release
+
+
+@bug("A5", f"{CEL}.frames:Frame.charge", PROGRAMS)
+def steps_end_an_evaluation_as_an_error_that_can_be_absorbed(charge: Any) -> Any:
+    def absorbed(self: Any, steps: int) -> None:
+        self.left -= steps
+        if self.left < 0:
+            raise SelectorError("takes more than 50,000 steps")
+
+    return absorbed
+
+
+@bug("A5", f"{CEL}.patterns:MOST_STATES", PATTERNS)
+def patterns_have_as_many_states_as_they_like(_: Any) -> Any:
+    return 10**5
+
+
+@bug("A5", f"{CEL}.syntax:_Parser._above", PROGRAMS)
+def a_tree_is_as_high_as_it_is_written(_: Any) -> Any:
+    return lambda self, *heights: None
+
+
+@bug("A5", f"{CEL}.selectors:_hashable", ANSWERS)
+def one_and_true_are_one_remembered_answer(_: Any) -> Any:
+    return lambda value: tuple(sorted(value.items())) if isinstance(value, dict) else value
+
+
+@bug("A5", f"{CEL}.programs:Program._operand", PROGRAMS)
+def a_part_of_the_device_is_read_whole(_: Any) -> Any:
+    return lambda self, node, scope: self._compile(node, scope)
