@@ -97,7 +97,7 @@ def _position(charge: Charge, text: Value, part: Value, start: Value, *, last: b
         if start < 0:
             raise SelectorError(f"index out of range: {start}")
         if not part:
-            return min(start, len(text))
+            return min(int(start), len(text))
         if start >= len(text):
             return -1
     if last:

@@ -70,16 +70,16 @@ def equal(left: Value, right: Value, charge: Charge) -> bool:
         if type(left) is str:
             charge(len(left) // _COMPARED_A_STEP)
         return type(left) is type(right) and bool(left == right)
-    charge(1)
+    charge(1 + (len(left) if isinstance(left, tuple | Mapping) else 0))
     if isinstance(left, tuple):
         if not isinstance(right, tuple) or len(left) != len(right):
             return False
-        return all(equal(one, other, charge) for one, other in zip(left, right, strict=True) if not charge(1))
+        return all(equal(one, other, charge) for one, other in zip(left, right, strict=True))
     if isinstance(left, Mapping):
         return (
             isinstance(right, Mapping)
             and len(left) == len(right)
-            and all(key in right and equal(value, right[key], charge) for key, value in left.items() if not charge(1))
+            and all(key in right and equal(value, right[key], charge) for key, value in left.items())
         )
     if isinstance(left, Optional) and isinstance(right, Optional):
         return left.present == right.present and (not left.present or equal(left.value, right.value, charge))
