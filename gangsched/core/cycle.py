@@ -23,7 +23,7 @@ from gangsched.core.last_ends import LastEnds
 from gangsched.core.messages import placing
 from gangsched.core.permit import missing
 from gangsched.core.plan_queue import PlanQueue
-from gangsched.core.preemption.plan_preemptions import Behind, PlanPreemptions, too_much_work
+from gangsched.core.preemption.plan_preemptions import Behind, PlanPreemptions, not_done
 from gangsched.core.queue_sort import group_key, in_turns
 from gangsched.core.reservations.standing import Standing
 from gangsched.core.reserve import Ledger
@@ -33,7 +33,7 @@ from gangsched.core.work import Work
 from gangsched.model.gang import Gang, Group, Placement, Refusal
 from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.plan import Need, Plan, Round, RoundOutcome, Unfinished, Verdict
-from gangsched.model.preemption import PreemptionInput
+from gangsched.model.preemption import Obstacle, PreemptionInput
 from gangsched.model.reasons import Reason
 from gangsched.model.reservation import Reserving
 from gangsched.model.snapshot import Snapshot
@@ -94,7 +94,7 @@ def plan(
     # What is promised to a group is kept from all others until it is looked at, so that it is not put off.
     served = looked_at - preempting.nominated.keys() if preempting is not None else looked_at
     ready = in_turns(ready, served) if looked_at else ready
-    if standing is not None:
+    if standing is not None and not (unfinished is not None and unfinished.goes_first):
         standing.begin()
     verdicts: dict[str, Verdict] = {}
     tried = 0
@@ -117,7 +117,7 @@ def plan(
             ledger.respect_nominations(group.lowest_priority, but=group.id)
         behind = partial(_behind, turns, verdicts, limits.groups)
         make_room = partial(_make_room, preemptions, group, holders, verdicts, behind)
-        made = turns.decide(group, decided, make_room, too_much_work)
+        made = turns.decide(group, decided, make_room, not_done)
         if not made:
             continue
         verdicts |= made
@@ -205,7 +205,7 @@ def _of_those_that_hold(
             made |= found
     if put_off and len(put_off) == len(verdicts):
         first = put_off.pop(0)
-        made[first.id] = too_much_work(first, verdicts[first.id])
+        made[first.id] = not_done(first, verdicts[first.id], Obstacle.TOO_MUCH_WORK)
     return made, frozenset(group.id for group in put_off)
 
 

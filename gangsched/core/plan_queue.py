@@ -2,12 +2,14 @@
 
 Invariant: a plan does about `most` units of work for groups. A group that needs more than what is left is rolled back
 and left to the next plan, which receives its progress. While a group is unfinished, each plan gives it half of the work
-and the other groups the other half, so that neither blocks the other. A group without progress is given up.
+and the other groups the other half, so that neither blocks the other. A group without progress is given up. Making room
+is done within one plan: where less was left than it took, the next plan begins with that group.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 from gangsched.core.messages import placing
@@ -16,6 +18,7 @@ from gangsched.core.reserve import Ledger
 from gangsched.core.work import OutOfWork, Work
 from gangsched.model.gang import Group
 from gangsched.model.plan import Need, Unfinished, Verdict
+from gangsched.model.preemption import Obstacle
 
 UNITS_A_GROUP = 100
 """Units of deciding one group, whatever it is: a plan may come to hundreds."""
@@ -40,20 +43,24 @@ class PlanQueue:
         self._work: Work = ledger.work
         self._begin = self._work.used
         self._most = max(most, self._begin + most // 2)
-        self._limit = self._most if self._resumed is None else (self._begin + self._most) // 2
+        self._goes_first = self._resumed is not None and before is not None and before.goes_first
+        shares = self._resumed is not None and not self._goes_first
+        self._limit = (self._begin + self._most) // 2 if shares else self._most
         self._is_over = False
         self._next = 0
         self.begun: frozenset[str] = frozenset()
         self.unfinished = before if self._resumed is not None else None
 
     def __iter__(self) -> Iterator[Group]:
-        """The groups in their order, and the unfinished one once half of the work is done."""
+        """The groups in their order, and the unfinished one once half of the work is done, unless it goes first."""
+        if self._resumed is not None and self._goes_first:
+            yield self._resumed
         for group in self._groups:
             if self._is_over or self._work.used >= self._limit:
                 break
             self._next += 1
             yield group
-        if self._resumed is not None:
+        if self._resumed is not None and not self._goes_first:
             self._limit, self._is_over = self._most, False
             yield self._resumed
 
@@ -71,12 +78,12 @@ class PlanQueue:
         group: Group,
         decided: Callable[[Group], Verdict],
         make_room: Callable[[Verdict], dict[str, Verdict]],
-        too_much: Callable[[Group, Verdict], Verdict],
+        not_done: Callable[[Group, Verdict, Obstacle], Verdict],
     ) -> Mapping[str, Verdict]:
         """Return verdicts on a group and on the groups that make room for it.
 
-        Empty if the plan has too little work left; the ledger is then unchanged. `too_much` is said of a group for
-        which making room takes more than a third of a plan.
+        Empty if the plan has too little work left; the ledger is then unchanged. `not_done` is the verdict on a group
+        for which making room takes more than a plan that begins with it, or than is left while another is unfinished.
         """
         ledger, work = self._ledger, self._work
         progress = Progress(self._before if group is self._resumed else None)
@@ -95,16 +102,19 @@ class PlanQueue:
             placed, left = ledger.checkpoint(), self._limit - work.used
             made = make_room(verdict)
         except OutOfWork:
-            # The end of a share is none: beside an unfinished group the others stop at half of the work.
-            if verdict is not None and left >= third:
+            is_others = self._resumed is not None and group is not self._resumed
+            if verdict is not None and is_others and left >= third:
+                ledger.rollback(placed)  # those behind it have the rest
+                made = {group.id: not_done(group, verdict, Obstacle.LATER)}
+            elif verdict is not None and self._goes_first and group is self._resumed:
                 ledger.rollback(placed)
-                made = {group.id: too_much(group, verdict)}
+                made = {group.id: not_done(group, verdict, Obstacle.TOO_MUCH_WORK)}
             else:
                 ledger.rollback(checkpoint)
                 self._is_over = True
                 self.begun |= {group.id}
-                if self._resumed is None or group is self._resumed:
-                    self.unfinished = progress.so_far(group, ledger)
+                if not is_others:
+                    self.unfinished = replace(progress.so_far(group, ledger), goes_first=verdict is not None)
                 return {}
         finally:
             work.most, ledger.progress = may, None

@@ -108,7 +108,7 @@ class Unfinished:
     those `passed`; exact searches made so many `choices`. `rooms`, by gang id, and `shortages` are sums by shape.
     `searched`: other orders of placing were tried in that scope. It took so many `plans`; the last `in_vain` of them
     made no progress beyond `known` facts. `versions` of nodes and `storage` are those of the last plan, `claim_needs`
-    what plans derived from that storage.
+    what plans derived from that storage. It `goes_first` where only making room for it took more work than was left.
     """
 
     group: str
@@ -116,6 +116,7 @@ class Unfinished:
     plans: int = 1
     in_vain: int = 0
     known: int = 0
+    goes_first: bool = False
     scope: str = ""
     passed: frozenset[str] = frozenset()
     choices: int = 0

@@ -14,6 +14,7 @@ from gangsched.core.cycle import plan
 from gangsched.core.preemption.attempt import Attempt, Found
 from gangsched.core.preemption.columns import RunningColumns
 from gangsched.core.preemption.preemptor import preemptor_of
+from gangsched.core.preemption.selection import Region
 from gangsched.core.reserve import Ledger
 from gangsched.model.preemption import NotHelpful, Preemption
 from tests.preemption_oracle import RIGHT, Case, case, cases, problems, racked_case, with_waits
@@ -113,3 +114,18 @@ def test_equal_snapshots_give_equal_choices() -> None:
         drawn.cluster.gangs.reverse()
         drawn.cluster.budgets.reverse()
         assert drawn.cluster.verdicts(drawn.group)["ns/high"].preemption == first, drawn.seed
+
+
+@pytest.mark.parametrize("draw", [case, racked_case])
+def test_who_is_known_to_be_needed_is_found_needed(
+    draw: Callable[[int], Case], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """V8: sums of single pods spare nobody the trial who might pass it."""
+    drawn = list(cases(range(CASES), draw))
+
+    def decisions() -> list[object]:
+        return [each.cluster.verdicts(each.group)["ns/high"].preemption for each in drawn]
+
+    by_sums = decisions()
+    monkeypatch.setattr(Region, "_needed_alone", lambda *_: set())
+    assert [seed for seed, (a, b) in enumerate(zip(by_sums, decisions(), strict=True)) if a != b] == []

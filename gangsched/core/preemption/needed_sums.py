@@ -39,15 +39,15 @@ class Ask:
         inside = scope.accelerated if self.accelerated else scope.others
         return self if inside is None else Ask(self.amounts, self.count, self.mask & inside, self.accelerated)
 
-    def rooms(self, free: Ints) -> Ints:
-        """`rooms[n]`: number of the members that fit into `free[r][n]`."""
+    def rooms(self, free: Ints, nodes: Ints | None = None) -> Ints:
+        """`rooms[n]`: number of the members that fit into `free[r][n]`, on node `n` or on `nodes[n]`."""
         found: Ints | None = None
         for row, amount in enumerate(self.amounts):
             if amount:
                 fits = free[row] // amount
                 found = fits if found is None else np.minimum(found, fits)
         assert found is not None, "a shape always requests at least `pods`"
-        return np.where(self.mask, np.maximum(found, 0), 0)
+        return np.where(self.mask if nodes is None else self.mask[nodes], np.maximum(found, 0), 0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -152,17 +152,17 @@ class NeededSums:
 
 
 class Tally:
-    """Running sums in plain integers while pods are spared one by one."""
+    """Running sums in plain integers while pods are spared one by one; `spare` of each kind of member may be lost."""
 
     def __init__(self, sums: NeededSums, free: Ints) -> None:
         """`free[r][n]` is what is free when everything chosen is gone. Raises OutOfWork."""
         sums.charge(free)
         self._sums = sums
-        self._free = free
+        self.free = free
         self._columns: dict[int, tuple[int, ...]] = {}
         self._fits = [partial(_fits, tuple((r, n) for r, n in enumerate(ask.amounts) if n)) for ask in sums.asks]
         self._masks = [ask.mask.tolist() for ask in sums.asks]
-        self._spare = [int(ask.rooms(free).sum()) - ask.count for ask in sums.asks]
+        self.spare = [int(ask.rooms(free).sum()) - ask.count for ask in sums.asks]
         self._rest = [total.free(free) - total.amount for total in sums.totals]
 
     def give_back(self, pods: Sequence[tuple[int, tuple[int, ...]]]) -> bool:
@@ -171,7 +171,7 @@ class Tally:
         for node, requests in pods:
             have = after.get(node) or self._column(node)
             after[node] = tuple(map(sub, have, requests))
-        spare, rest = list(self._spare), list(self._rest)
+        spare, rest = list(self.spare), list(self._rest)
         for node, column in after.items():
             before = self._column(node)
             for a, fits in enumerate(self._fits):
@@ -182,14 +182,14 @@ class Tally:
                     rest[t] -= max(0, before[total.row]) - max(0, column[total.row])
         if min(spare) < 0 or min(rest, default=0) < 0:
             return False
-        self._spare, self._rest = spare, rest
+        self.spare, self._rest = spare, rest
         self._columns.update(after)
         return True
 
     def _column(self, node: int) -> tuple[int, ...]:
         column = self._columns.get(node)
         if column is None:
-            column = self._columns[node] = tuple(self._free[:, node].tolist())
+            column = self._columns[node] = tuple(self.free[:, node].tolist())
         return column
 
 

@@ -433,10 +433,10 @@ def _as_of(verdict: Verdict, preemptor: Preemptor) -> Verdict:
     return replace(verdict, group=group.id, generation=group.generation, round=own, notes=notes)
 
 
-def too_much_work(group: Group, verdict: Verdict) -> Verdict:
-    """The refusal of a group whose preemption does not fit into the work of a plan."""
+def not_done(group: Group, verdict: Verdict, why: Obstacle) -> Verdict:
+    """The refusal of a group whose preemption did not fit into what was left of a plan, or fits into none."""
     needed = sum(len(gang.pending) + len(gang.retry) for gang in group.gangs)
-    return _in_vain(verdict, NotHelpful(why=Obstacle.TOO_MUCH_WORK, needed=needed), group)
+    return _in_vain(verdict, NotHelpful(why=why, needed=needed), group)
 
 
 def _in_vain(verdict: Verdict, why: NotHelpful, group: Group) -> Verdict:

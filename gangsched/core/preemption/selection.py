@@ -160,7 +160,8 @@ class Region:
 
     def _needed(self, taken: Sequence[int], tally: Tally) -> Choice:
         """Give back from the most expensive down; a pod comes back when no unit that has it is left."""
-        self.sums.work.charge(8 * len(taken))
+        needed_alone = self._needed_alone(taken, tally)
+        self.sums.work.charge(len(taken) + 8 * (len(taken) - len(needed_alone)))
         nodes, cores = self.units.columns.node, self.units.cores.of
         cored = {~unit for unit in taken if unit < 0}
         alone = {unit for unit in taken if unit >= 0}
@@ -170,6 +171,9 @@ class Region:
         core_of = dict(zip(pods, cores[pods].tolist(), strict=True))
         needed: list[int] = []
         for unit in reversed(taken):
+            if unit in needed_alone and core_of[unit] not in cored:
+                needed.append(unit)
+                continue
             if unit >= 0:
                 back = [] if core_of[unit] in cored else [unit]
             else:
@@ -179,6 +183,18 @@ class Region:
             else:
                 needed.append(unit)
         return choice(needed[::-1], self.units)
+
+    def _needed_alone(self, taken: Sequence[int], tally: Tally) -> set[int]:
+        """The single pods among these of which each takes more room, coming back by itself, than there is to spare.
+
+        What others take of its node beside it makes that no less, so no order of giving back spares it.
+        """
+        pods = np.array([unit for unit in taken if unit >= 0], dtype=np.int64)
+        nodes, needed = self.units.columns.node[pods], np.zeros(pods.size, dtype=np.bool_)
+        for ask, spare in zip(self.sums.asks, tally.spare, strict=True):
+            left = tally.free[:, nodes] - self.requests[:, pods]
+            needed |= (ask.rooms(tally.free)[nodes] - ask.rooms(left, nodes) > spare) & (nodes >= 0)
+        return set(pods[needed].tolist())
 
     def _order(self, singles: Ints, price: Ints | None) -> Ints:
         """Pods that go by themselves: least work for what they free, the larger first, the sooner gone, the younger.

@@ -1,7 +1,7 @@
 """Turns: a plan does a bounded amount of work, and a group that takes more is decided all the same."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import pytest
@@ -9,7 +9,8 @@ import pytest
 from gangsched.core import progress
 from gangsched.core.cycle import Limits, plan
 from gangsched.core.plan_queue import PlanQueue
-from gangsched.core.preemption.plan_preemptions import too_much_work
+from gangsched.core.preemption.plan_preemptions import not_done
+from gangsched.core.reserve import Ledger
 from gangsched.model.gang import Group, Mode, Refusal
 from gangsched.model.inter_pod import InterPodConstraints, PodTerm, Requirement, Spread
 from gangsched.model.objects import Node, Shape
@@ -186,24 +187,55 @@ def test_no_plan_does_much_more_than_its_work(mode: Mode) -> None:
 
 @pytest.mark.parametrize(("done", "is_decided"), [(0, True), (400, False)])
 def test_the_end_of_a_share_refuses_nobody(done: int, is_decided: bool) -> None:
-    """Q4: Beside an unfinished group others have half of the work. Only of one that had most of that it is said that
-    preempting takes too long; who came at its end is left to the next plan, for nothing would wake it (V25)."""
+    """Q4: Beside an unfinished group others have half of the work. One that had most of that is looked at again, after
+    those behind it; who came at its end is left to the next plan, for nothing would wake it (V25)."""
     ledger = builders.ledger([builders.node("n")])
     first, unfinished = gang_of("first", [builders.shape()]), gang_of("unfinished", [builders.shape()])
     turns = PlanQueue(
         [first, unfinished], Unfinished(group=unfinished.id, generation=unfinished.generation), ledger, 1_000
     )
-    refused = Verdict(group=first.id, generation=0, told=Refusal(Reason.UNSCHEDULABLE, "no room"))
-
-    def make_room(_: Verdict) -> dict[str, Verdict]:
-        ledger.work.charge(600)
-        raise AssertionError("there was work left")
-
     ledger.work.charge(done)
     assert next(iter(turns)) is first
-    made = turns.decide(first, lambda _: refused, make_room, too_much_work)
+    made = turns.decide(first, refused, making_room(ledger, 600), not_done)
     assert (first.id in made, first.id in turns.begun) == (is_decided, not is_decided)
     for verdict in made.values():
         assert isinstance(verdict.preemption, NotHelpful)
-        assert verdict.preemption.why is Obstacle.TOO_MUCH_WORK
-        assert "choosing pods to evict for 1 pod takes too long" in verdict.told.text
+        assert verdict.preemption.why is Obstacle.LATER
+
+
+@pytest.mark.parametrize(("units", "why"), [(700, None), (1_200, Obstacle.TOO_MUCH_WORK)])
+def test_a_plan_begins_with_the_group_that_found_too_little_work_left_to_make_room(
+    units: int, why: Obstacle | None
+) -> None:
+    """Q4, V25: only what is more than a whole plan is told to be too much, whatever was done before it."""
+    ledger = builders.ledger([builders.node("n")])
+    before, first = gang_of("before", [builders.shape()]), gang_of("first", [builders.shape()])
+    turns = PlanQueue([before, first], None, ledger, 1_000)
+    ledger.work.charge(400)
+    assert turns.decide(first, refused, making_room(ledger, units), not_done) == {}
+    unfinished = turns.unfinished
+    assert unfinished is not None
+    assert unfinished.goes_first
+
+    ledger = builders.ledger([builders.node("n")])
+    turns = PlanQueue([before, first], unfinished, ledger, 1_000)
+    assert next(iter(turns)) is first
+    made = turns.decide(first, refused, making_room(ledger, units), not_done)
+    preemption = made[first.id].preemption
+    assert (preemption.why if isinstance(preemption, NotHelpful) else None) is why
+    assert turns.unfinished is None
+
+
+def refused(group: Group) -> Verdict:
+    """A refusal for room."""
+    return Verdict(group=group.id, generation=0, told=Refusal(Reason.UNSCHEDULABLE, "no room"))
+
+
+def making_room(ledger: Ledger, units: int) -> Callable[[Verdict], dict[str, Verdict]]:
+    """Preemption that takes so much work, and changes nothing."""
+
+    def make_room(verdict: Verdict) -> dict[str, Verdict]:
+        ledger.work.charge(units)
+        return {verdict.group: verdict}
+
+    return make_room

@@ -99,3 +99,11 @@ def test_nobody_is_evicted_to_save_time() -> None:
     assert (made.victims, made.awaited) == ((), ("u-slow",))
     beyond = {**ending, "deletion_s": WALL_S + 601}
     assert [each.name for each in decision(clusters(beyond, {"grace_s": 0}), high(number=8)).victims] == ["quick"]
+
+
+def test_a_pod_is_spared_whose_room_nobody_needs_though_none_is_to_spare() -> None:
+    """V8: the smaller pod costs less and is chosen first; once the larger one goes, too, it stays."""
+    cluster = RunningCluster([node("a", gpus=4)])
+    cluster.run("small", "a", gpus=1, priority=1, ran_s=60)
+    cluster.run("large", "a", gpus=3, priority=1, ran_s=LONG_AGO_S)
+    assert [victim.name for victim in decision(cluster, high(gpus=3)).victims] == ["large"]
