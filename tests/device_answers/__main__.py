@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 
-from tests.device_answers import selectors
+from tests.device_answers import allocations, selectors
 from tests.device_answers.module import ROOT
 
-KEPT = ROOT / "tests/unit/core/devices/cel/kube_answers.jsonl"
+UNIT = ROOT / "tests/unit/core/devices"
 
 
 def main() -> int:
@@ -19,11 +19,14 @@ def main() -> int:
     parser.add_argument("--write", action="store_true")
     asked = parser.parse_args()
     counts, rows, differences = selectors.compared(asked.seed, asked.number)
-    print(f"{len(rows)} selectors compared: {dict(counts)}; {len(differences)} differ", *differences[:20], sep="\n")
+    print(f"{len(rows)} selectors: {dict(counts)}; {len(differences)} differ", *differences[:20], sep="\n")
+    counts, cases, more = allocations.compared(asked.seed, asked.number)
+    print(f"{len(cases)} allocations: {dict(counts)}; {len(more)} differ", *more[:20], sep="\n")
     if asked.write:
-        lines = (json.dumps(row, separators=(",", ":")) + "\n" for row in rows[::40])
-        KEPT.write_text("".join(lines), encoding="utf-8")
-    return 1 if differences else 0
+        for path, kept in (("cel/kube_answers.jsonl", rows[::40]), ("kube_allocations.jsonl", cases[::40])):
+            lines = (json.dumps(row, separators=(",", ":")) + "\n" for row in kept)
+            (UNIT / path).write_text("".join(lines), encoding="utf-8")
+    return 1 if differences or more else 0
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from tests.mutants.mutant import bug
 PROGRAMS = "unit/core/devices/cel/test_programs.py"
 PATTERNS = "unit/core/devices/cel/test_patterns.py"
 ANSWERS = "unit/core/devices/cel/test_selectors.py"
+SEARCH = "unit/core/devices/test_search.py"
 CEL = "core.devices.cel"
 
 
@@ -67,3 +68,53 @@ def one_and_true_are_one_remembered_answer(_: Any) -> Any:
 @bug("A5", f"{CEL}.programs:Program._operand", PROGRAMS)
 def a_part_of_the_device_is_read_whole(_: Any) -> Any:
     return lambda self, node, scope: self._compile(node, scope)
+
+
+@bug("A2", "core.devices.held:Use.give_back", SEARCH)
+def counters_are_not_given_back(give_back: Any) -> Any:
+    def forgetful(self: Any, at: int, claim: int, amounts: Any) -> None:
+        left = dict(self.left)
+        give_back(self, at, claim, amounts)
+        self.left = left
+
+    return forgetful
+
+
+@bug("A2", "core.devices.held:Use.consumes", SEARCH)
+def each_share_of_a_device_consumes_its_counters(_: Any) -> Any:
+    return lambda self, at: bool(self.devices[at].device.counters)
+
+
+@bug("A2", "core.devices.held:Use.has_counters", SEARCH)
+def counters_may_be_overdrawn(_: Any) -> Any:
+    return lambda self, at: True
+
+
+@bug("A2", "model.devices:DeviceConstraint.concerns", SEARCH)
+def constraints_do_not_know_alternatives_by_their_request(_: Any) -> Any:
+    return lambda self, request: not self.requests or request.full_name in self.requests
+
+
+@bug("A2", "core.devices.pools:_reaches", SEARCH)
+def every_slice_is_for_every_node(_: Any) -> Any:
+    return lambda part, node: True
+
+
+@bug("A2", "core.devices.pools:_conditional", SEARCH)
+def pools_are_only_in_the_order_of_their_names(_: Any) -> Any:
+    return lambda pool: False
+
+
+@bug("A2", "core.devices.capacities:_in_range", SEARCH)
+def requested_amounts_are_not_rounded(_: Any) -> Any:
+    return lambda asked, least, policy: asked
+
+
+@bug("A2", "core.devices.search:prevents", SEARCH)
+def taints_are_tolerated_by_every_request(_: Any) -> Any:
+    return lambda taint, tolerations: False
+
+
+@bug("A2", "kube.read.devices:_unknown", "unit/kube/read/test_devices.py")
+def fields_of_the_future_are_passed_over(_: Any) -> Any:
+    return lambda wire, *known: ""

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from gangsched.model.inter_pod import Requirement
-from gangsched.model.objects import NodeSelectorTerm
+from gangsched.model.objects import Node, NodeSelectorTerm
 from gangsched.model.snapshot import Bools, LabelColumn, NodeTable
 
 NODE_NAME_FIELD = "metadata.name"
@@ -25,6 +25,28 @@ def any_term(terms: Iterable[NodeSelectorTerm], table: NodeTable) -> Bools:
     for term in terms:
         mask |= term_met(term, table)
     return mask
+
+
+def any_term_met(terms: Iterable[NodeSelectorTerm], node: Node) -> bool:
+    """`any_term` for one node."""
+    return any(_met_by(term, node) for term in terms)
+
+
+def _met_by(term: NodeSelectorTerm, node: Node) -> bool:
+    named = ((each.key == NODE_NAME_FIELD and node.name in each.values) for each in term.fields)
+    return (
+        bool(term.labels or term.fields)
+        and all(_label_met(each, node.labels.get(each.key)) for each in term.labels)
+        and all(found != (each.operator == "NotIn") for each, found in zip(term.fields, named, strict=True))
+    )
+
+
+def _label_met(requirement: Requirement, value: str | None) -> bool:
+    if value is None:
+        return requirement.operator in {"NotIn", "DoesNotExist"}
+    if requirement.operator in {"In", "NotIn"}:
+        return (value in requirement.values) == (requirement.operator == "In")
+    return _value_matches(requirement, value)
 
 
 def requirement_met(requirement: Requirement, table: NodeTable) -> Bools:

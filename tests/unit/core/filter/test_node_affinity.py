@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from gangsched.core.filter.node_selector import any_term_met
 from gangsched.core.messages.placing import nodes_available
 from gangsched.model.inter_pod import Requirement
 from gangsched.model.objects import NodeSelectorTerm, Pod, Shape
@@ -53,6 +54,7 @@ def names(operator: str, *values: str) -> NodeSelectorTerm:
 def test_operators(term: NodeSelectorTerm, allowed: set[str]) -> None:
     """Gt and Lt read whole numbers of 64 bits and match nothing else; an empty term matches no node."""
     assert open_nodes(wanting(term), ledger(NODES)) == allowed
+    assert {each.name for each in NODES if any_term_met([term], each)} == allowed
 
 
 def test_terms_are_alternatives_and_the_selector_is_not() -> None:

@@ -1,0 +1,88 @@
+"""What a request takes of a device's capacities, and whether the device has it.
+
+Invariant: as kube-scheduler of 1.37 rounds. Amounts are billionths; a range counts in thousandths, or in whole numbers
+where its bounds do not fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from gangsched.core.devices.device_faults import DeviceFault
+from gangsched.model.devices import Capacity, Device, DeviceRequest, RequestPolicy
+from gangsched.model.resources import NANOS
+
+_LARGEST: Final = 2**63 - 1
+_MILLI: Final = NANOS // 1000
+
+
+def taken_amounts(request: DeviceRequest, device: Device) -> dict[str, int] | None:
+    """What the request takes of each capacity; None if the device lacks one or forbids the amount.
+
+    Raises DeviceFault for an amount that kube-scheduler cannot represent.
+    """
+    asked = dict(request.amounts)
+    if not asked.keys() <= device.capacity.keys():
+        return None
+    taken = {name: _taken(asked.get(name), capacity) for name, capacity in device.capacity.items()}
+    for name, amount in taken.items():
+        if amount < 0:
+            raise DeviceFault(f'capacity "{name}": capacity value is negative')
+    forbidden = (_forbidden(amount, device.capacity[name].policy) for name, amount in taken.items())
+    return None if any(forbidden) else taken
+
+
+def has_left(device: Device, used: Mapping[str, int], taken: Mapping[str, int]) -> bool:
+    """Whether the amounts can be taken beside those that are used."""
+    return all(used.get(name, 0) + taken[name] <= capacity.value for name, capacity in device.capacity.items())
+
+
+def _taken(asked: int | None, capacity: Capacity) -> int:
+    policy = capacity.policy
+    if asked is None:
+        return capacity.value if policy is None or policy.default is None else policy.default
+    if policy is None:
+        return asked
+    if policy.least is not None:
+        return _in_range(asked, policy.least, policy)
+    return next((value for value in policy.values if asked <= value), asked)
+
+
+def _in_range(asked: int, least: int, policy: RequestPolicy) -> int:
+    if asked < least:
+        return least
+    if policy.step is None:
+        return asked
+    unit = _unit(policy)
+    if (unit == _MILLI and asked % unit) or asked > _LARGEST * unit:
+        raise DeviceFault("capacity request cannot be represented in the device's range arithmetic")
+    step, first = _up(policy.step, unit), _up(least, unit)
+    rounded = first + -(-(_up(asked, unit) - first) // step) * step
+    if rounded > _LARGEST:
+        raise DeviceFault("capacity request cannot be represented in the device's range arithmetic")
+    return rounded * unit
+
+
+def _forbidden(amount: int, policy: RequestPolicy | None) -> bool:
+    if policy is None or amount == policy.default:
+        return False
+    if policy.least is None:
+        return bool(policy.values) and amount not in policy.values
+    if policy.most is not None and amount > policy.most:
+        return True
+    if policy.step is None:
+        return False
+    unit = _unit(policy)
+    if unit == _MILLI and amount % unit:
+        return True
+    return (_up(amount, unit) - _up(policy.least, unit)) % _up(policy.step, unit) != 0
+
+
+def _unit(policy: RequestPolicy) -> int:
+    given = [each for each in (policy.least, policy.most, policy.step) if each is not None]
+    return _MILLI if all(each % _MILLI == 0 and abs(each) // _MILLI <= _LARGEST for each in given) else NANOS
+
+
+def _up(amount: int, unit: int) -> int:
+    return -(-amount // unit)

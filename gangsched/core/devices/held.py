@@ -1,0 +1,102 @@
+"""Devices of one node that claims hold, and what a search takes beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from gangsched.core.devices.capacities import has_left
+from gangsched.core.devices.pools import Pool, PoolDevice, PoolId
+from gangsched.model.devices import Counter, DeviceId, DeviceResult
+
+
+class Held:
+    """What claims hold in the whole cluster: devices, shares of devices, and the amounts of shares."""
+
+    def __init__(self, results: Iterable[DeviceResult] = ()) -> None:
+        self.whole: set[DeviceId] = set()
+        self.shared: set[DeviceId] = set()
+        self.amounts: dict[DeviceId, dict[str, int]] = {}
+        for each in results:
+            if each.admin:
+                continue
+            if not each.share:
+                self.whole.add(each.id)
+                continue
+            self.shared.add(each.id)
+            amounts = self.amounts.setdefault(each.id, {})
+            for name, amount in each.amounts:
+                amounts[name] = amounts.get(name, 0) + amount
+
+    def any_of(self, device: DeviceId) -> bool:
+        """Whether any claim holds the device or a share of it."""
+        return device in self.whole or device in self.shared
+
+
+class Use:
+    """What is in use of the devices of one node, by place.
+
+    `holders[at]` are the claims of the search that take the device as a whole, `shares[at]` how many shares there are,
+    `used[at]` the amounts of shares. `left` is what is left of each counter. Invariant: `give_back` undoes `take`.
+    """
+
+    def __init__(self, pools: Sequence[Pool], held: Held) -> None:
+        self.devices = tuple(each for pool in pools for each in pool.devices)
+        self.held = [each.id in held.whole for each in self.devices]
+        self.holders: list[set[int]] = [set() for _ in self.devices]
+        self.shares = [int(each.id in held.shared) for each in self.devices]
+        self.used: list[dict[str, int]] = [dict(held.amounts.get(each.id, ())) for each in self.devices]
+        self.left: dict[tuple[PoolId, Counter], int] = {}
+        for pool in pools:
+            self.left.update({(pool.id, counter): amount for counter, amount in pool.counters.items()})
+            for each in (*pool.devices, *pool.elsewhere):
+                if held.any_of(each.id):
+                    self._consume(each, 1)
+        self.overdrawn = {pool for (pool, _), amount in self.left.items() if amount < 0}
+        """Pools of which a counter is below nothing: none of their devices with counters can be had."""
+
+    def is_taken(self, at: int) -> bool:
+        """Whether somebody has the whole device."""
+        return self.held[at] or bool(self.holders[at])
+
+    def consumes(self, at: int) -> bool:
+        """Whether taking the device, or a share of it, consumes its counters: a share after the first one does not."""
+        device = self.devices[at].device
+        return bool(device.counters) and not (device.shared and self.shares[at])
+
+    def has_counters(self, at: int) -> bool:
+        """Whether the counters of the device are left."""
+        each = self.devices[at]
+        if each.pool in self.overdrawn:
+            return False
+        return all(self.left[each.pool, counter] >= amount for counter, amount in each.device.counters)
+
+    def has_amounts(self, at: int, amounts: Mapping[str, int]) -> bool:
+        """Whether the amounts are left of the device's capacities."""
+        return has_left(self.devices[at].device, self.used[at], amounts)
+
+    def take(self, at: int, claim: int, amounts: Mapping[str, int]) -> None:
+        """Take the device for a claim or, if it is shared, these amounts of it."""
+        if self.consumes(at):
+            self._consume(self.devices[at], 1)
+        if not self.devices[at].device.shared:
+            self.holders[at].add(claim)
+            return
+        self.shares[at] += 1
+        used = self.used[at]
+        for name, amount in amounts.items():
+            used[name] = used.get(name, 0) + amount
+
+    def give_back(self, at: int, claim: int, amounts: Mapping[str, int]) -> None:
+        """Undo `take`."""
+        if not self.devices[at].device.shared:
+            self.holders[at].discard(claim)
+        else:
+            self.shares[at] -= 1
+            for name, amount in amounts.items():
+                self.used[at][name] -= amount
+        if self.consumes(at):
+            self._consume(self.devices[at], -1)
+
+    def _consume(self, each: PoolDevice, sign: int) -> None:
+        for counter, amount in each.device.counters:
+            self.left[each.pool, counter] -= sign * amount

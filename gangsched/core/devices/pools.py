@@ -1,0 +1,183 @@
+"""Pools of devices as one node sees them: the newest generation, complete and without contradictions.
+
+Invariant: order and verdicts are kube-scheduler's: pools by driver and name, slices by name, devices as published;
+pools with devices that wait for conditions come last.
+"""
+
+from __future__ import annotations
+
+from collections import Counter as Counts
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from gangsched.core.devices.cel.operators import DomainMap
+from gangsched.core.devices.cel.versions import Quantity, version
+from gangsched.core.filter.node_selector import any_term_met
+from gangsched.model.devices import (
+    Attribute,
+    Capacity,
+    Counter,
+    Device,
+    DeviceId,
+    DeviceTaintRule,
+    NodeScope,
+    ResourceSlice,
+)
+from gangsched.model.objects import Node, Taint
+
+PoolId: TypeAlias = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PoolDevice:
+    """A device of a pool. `here`: the node can use it. `taints` are its own and those of rules."""
+
+    id: DeviceId
+    device: Device
+    here: bool
+    taints: tuple[Taint, ...]
+
+    @property
+    def pool(self) -> PoolId:
+        """Driver and name of its pool."""
+        return self.id[:2]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pool:
+    """A pool on a node; one that is incomplete or invalid has no devices.
+
+    `elsewhere` are devices that this node cannot use, but which consume the same counters.
+    """
+
+    id: PoolId
+    incomplete: bool = False
+    invalid: str = ""
+    devices: tuple[PoolDevice, ...] = ()
+    elsewhere: tuple[PoolDevice, ...] = ()
+    counters: Mapping[Counter, int] = field(default_factory=dict)
+
+
+class SliceIndex:
+    """All slices, by node and by pool."""
+
+    def __init__(self, slices: Iterable[ResourceSlice], rules: Iterable[DeviceTaintRule] = ()) -> None:
+        self._rules = tuple(rules)
+        self._local: dict[str, list[ResourceSlice]] = defaultdict(list)
+        self._joint: list[ResourceSlice] = []
+        self._pools: dict[PoolId, list[ResourceSlice]] = defaultdict(list)
+        for each in slices:
+            self._pools[each.driver, each.pool].append(each)
+            (self._local[each.scope.node] if each.scope.node else self._joint).append(each)
+
+    def pools(self, node: Node) -> tuple[Pool, ...]:
+        """The pools of which the node can use a slice."""
+        reached: dict[PoolId, list[ResourceSlice]] = defaultdict(list)
+        for each in (*self._local.get(node.name, ()), *self._joint):
+            if not each.ignored and _reaches(each, node):
+                reached[each.driver, each.pool].append(each)
+        found = [pool for key, slices in reached.items() if (pool := self._pool(key, slices, node)) is not None]
+        return tuple(sorted(found, key=lambda pool: (_conditional(pool), pool.id)))
+
+    def _pool(self, key: PoolId, slices: list[ResourceSlice], node: Node) -> Pool | None:
+        generation = max(each.generation for each in slices)
+        here = [each for each in slices if each.generation == generation]
+        count = here[0].slices
+        others: list[ResourceSlice] = []
+        if len(here) != count:
+            pool = self._pools[key]
+            if any(each.generation > generation for each in pool):
+                return None  # the newer one has nothing for this node
+            whole = [each for each in pool if each.generation == generation and not each.ignored]
+            if len(whole) != count:
+                return Pool(key, incomplete=True)
+            names = {each.name for each in here}
+            others = [each for each in whole if each.name not in names]
+        return self._built(key, sorted(here, key=lambda each: each.name), others, node)
+
+    def _built(self, key: PoolId, here: list[ResourceSlice], others: list[ResourceSlice], node: Node) -> Pool:
+        counters: dict[Counter, int] = {}
+        sets: Counts[str] = Counts()
+        for each in (*here, *others):
+            for name, amounts in each.counters:
+                sets[name] += 1
+                counters.update({(name, counter): amount for counter, amount in amounts})
+        devices = [(each, device) for each in here if not each.counters for device in each.devices]
+        elsewhere = [(each, device) for each in others if not each.counters for device in each.devices]
+        names = Counts(device.name for _, device in devices)
+        invalid = next((f"duplicate device name {name}" for name, count in names.items() if count > 1), "")
+        invalid = invalid or next(
+            (f"duplicate counter set name {name}" for name, count in sets.items() if count > 1), ""
+        )
+        consumed = (counter for _, device in (*devices, *elsewhere) for counter, _ in device.counters)
+        invalid = invalid or next(
+            (
+                f"counter {name} not found in counter set {group}"
+                for group, name in consumed
+                if (group, name) not in counters
+            ),
+            "",
+        )
+        if invalid:
+            return Pool(key, invalid=invalid)
+        return Pool(
+            key,
+            devices=tuple(self._device(key, each, device, node) for each, device in devices),
+            elsewhere=tuple(self._device(key, each, device, node) for each, device in elsewhere),
+            counters=counters,
+        )
+
+    def _device(self, key: PoolId, part: ResourceSlice, device: Device, node: Node) -> PoolDevice:
+        driver, pool = key
+        ruled = tuple(
+            rule.taint
+            for rule in self._rules
+            if rule.driver in {None, driver} and rule.pool in {None, pool} and rule.device in {None, device.name}
+        )
+        here = not part.per_device or _matches(device.scope, node)
+        return PoolDevice((driver, pool, device.name), device, here, (*device.taints, *ruled))
+
+
+def _conditional(pool: Pool) -> bool:
+    return any(each.device.conditional for each in pool.devices)
+
+
+def _reaches(part: ResourceSlice, node: Node) -> bool:
+    if part.scope.given:
+        return _matches(part.scope, node)
+    return part.per_device and any(_matches(device.scope, node) for device in part.devices)
+
+
+def _matches(scope: NodeScope, node: Node) -> bool:
+    if scope.node:
+        return scope.node == node.name
+    return scope.everywhere or (scope.terms is not None and any_term_met(scope.terms, node))
+
+
+def seen_by_selectors(driver: str, device: Device) -> Mapping[str, Any]:
+    """The variable `device` of selectors. Raises SelectorError for a version that is none."""
+    return {
+        "driver": driver,
+        "allowMultipleAllocations": device.shared,
+        "attributes": _by_domain(driver, {name: _value(each) for name, each in device.attributes.items()}),
+        "capacity": _by_domain(driver, {name: _quantity(each) for name, each in device.capacity.items()}),
+    }
+
+
+def _by_domain(driver: str, values: Mapping[str, Any]) -> DomainMap:
+    found = DomainMap()
+    for name, value in values.items():
+        domain, _, key = name.rpartition("/")
+        found.setdefault(domain or driver, {})[key] = value
+    return found
+
+
+def _value(attribute: Attribute) -> Any:
+    kind, value = attribute
+    return version(str(value)) if kind == "version" else value
+
+
+def _quantity(capacity: Capacity) -> Quantity:
+    return Quantity(capacity.value)

@@ -1,0 +1,136 @@
+"""What claims ask of the devices of one node: requests with their classes, and which devices they may have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from gangsched.core.devices.capacities import has_left, taken_amounts
+from gangsched.core.devices.cel.faults import SelectorError
+from gangsched.core.devices.cel.selectors import SelectorAnswers
+from gangsched.core.devices.device_faults import DeviceFault, DevicesUnsupported
+from gangsched.core.devices.pools import Pool, PoolDevice, seen_by_selectors
+from gangsched.model.devices import ALL, MOST_DEVICES_OF_A_CLAIM, DeviceClaim, DeviceClass, DeviceRequest
+
+
+@dataclass(slots=True, eq=False)
+class Asked:
+    """A request, or an alternative of one. `count` devices, or for mode All those at the places `every`.
+
+    `verdicts` remembers which devices match, None for not asked yet.
+    """
+
+    request: DeviceRequest
+    of_class: DeviceClass
+    count: int
+    verdicts: list[bool | None]
+    every: tuple[int, ...] | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Questions:
+    """Answers claims' questions about the devices of one node, which are those of `pools` in order."""
+
+    pools: Sequence[Pool]
+    classes: Mapping[str, DeviceClass]
+    answers: SelectorAnswers
+    devices: tuple[PoolDevice, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.devices = tuple(each for pool in self.pools for each in pool.devices)
+
+    def asked(self, claim: DeviceClaim) -> list[list[Asked]]:
+        """The requests of a claim, each with its alternatives. Raises DeviceFault."""
+        who = f"claim {claim.namespace}/{claim.name}"
+        if claim.unknown:
+            raise DevicesUnsupported(f"{who} uses {claim.unknown}, which gangsched does not know")
+        found, least = [], 0
+        for alternatives in claim.requests:
+            found.append([self._one(claim, request) for request in alternatives])
+            fewest = min(each.count for each in found[-1])
+            if fewest > MOST_DEVICES_OF_A_CLAIM - least:
+                raise DeviceFault(
+                    f"{who}, request {alternatives[0].parent or alternatives[0].name}: adding {fewest} devices exceeds"
+                    f" the claim limit of {MOST_DEVICES_OF_A_CLAIM}, with {least} already accounted for"
+                )
+            least += fewest
+        return found
+
+    def matches(self, asked: Asked, at: int, claim: DeviceClaim) -> bool:
+        """Whether the request may have the device at this place. Raises DeviceFault for an error of a selector."""
+        found = asked.verdicts[at]
+        if found is None:
+            device = self.devices[at].device
+            found = not (device.unknown or device.conditional) and self._selected(asked, at, claim)
+            asked.verdicts[at] = found
+        return found
+
+    def _one(self, claim: DeviceClaim, request: DeviceRequest) -> Asked:
+        who = f"claim {claim.namespace}/{claim.name}, request {request.name}"
+        of_class = self.classes.get(request.class_name)
+        if of_class is None:
+            raise DeviceFault(f"{who}: device class {request.class_name} does not exist")
+        for thing, what in ((request.unknown, f"request {request.name}"), (of_class.unknown, f"class {of_class.name}")):
+            if thing:
+                raise DevicesUnsupported(f"{what} uses {thing}, which gangsched does not know")
+        for owner, sources in (
+            (f"class {of_class.name}", of_class.selectors),
+            (f"request {request.name}", request.selectors),
+        ):
+            for number, source in enumerate(sources):
+                unknown = self.answers.unknown(source)
+                if unknown:
+                    raise DevicesUnsupported(
+                        f"selector #{number} of {owner} uses {unknown}, which gangsched does not know"
+                    )
+        asked = Asked(request, of_class, request.count, [None] * len(self.devices))
+        if request.mode == ALL:
+            asked.every = tuple(self._all(asked, claim, who))
+            asked.count = len(asked.every)
+        return asked
+
+    def _all(self, asked: Asked, claim: DeviceClaim, who: str) -> list[int]:
+        for pool in self.pools:
+            if pool.incomplete or pool.invalid:
+                state = "being updated" if pool.incomplete else "invalid"
+                name = "/".join(pool.id)
+                raise DeviceFault(f"{who}: asks for all devices, but resource pool {name} is currently {state}")
+        found = []
+        for at, each in enumerate(self.devices):
+            device = each.device
+            if (device.unknown or device.conditional) and self._may_match(asked, at, claim):
+                name = "/".join(each.id)
+                what = device.unknown or "binding conditions"
+                raise DevicesUnsupported(
+                    f"{who}: asks for all devices, but device {name} uses {what}, which gangsched does not know"
+                )
+            if self.matches(asked, at, claim):
+                amounts = taken_amounts(asked.request, device)
+                if amounts is not None and has_left(device, {}, amounts):  # what others use of it refuses the request
+                    found.append(at)
+        return found
+
+    def _may_match(self, asked: Asked, at: int, claim: DeviceClaim) -> bool:
+        try:
+            return self._selected(asked, at, claim)
+        except DeviceFault:  # what is not known of the device may be what the selector lacks
+            return True
+
+    def _selected(self, asked: Asked, at: int, claim: DeviceClaim) -> bool:
+        found, request, of_class = self.devices[at], asked.request, asked.of_class
+        claimed = f"claim {claim.namespace}/{claim.name}, request {request.name}"
+        for owner, sources in ((f"class {of_class.name}", of_class.selectors), (claimed, request.selectors)):
+            for number, source in enumerate(sources):
+                answer = self._answer(source, found)
+                if isinstance(answer, str):
+                    name = "/".join(found.id)
+                    raise DeviceFault(f"{owner}, selector #{number} on device {name}: {answer}")
+                if not answer:
+                    return False
+        return found.here
+
+    def _answer(self, source: str, found: PoolDevice) -> bool | str:
+        try:
+            return self.answers.answer(source, seen_by_selectors(found.id[0], found.device))
+        except SelectorError as error:
+            return str(error)

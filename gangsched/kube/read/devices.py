@@ -1,0 +1,247 @@
+"""Slices, classes, claims and taint rules of resource.k8s.io/v1: from the wire to the model.
+
+Invariant: as in `decode`, but nothing is passed over: what an object has besides the fields that are read here becomes
+its `unknown`, so that gangsched does not allocate by half of what was meant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeAlias, TypeVar
+
+import msgspec
+
+from gangsched.kube.read.decode import DecodeFault
+from gangsched.kube.read.shapes import selector_terms
+from gangsched.kube.read.wire import NodeSelector
+from gangsched.model.devices import (
+    Attribute,
+    Capacity,
+    Device,
+    DeviceClaim,
+    DeviceClass,
+    DeviceConstraint,
+    DeviceRequest,
+    DeviceResult,
+    DeviceTaintRule,
+    NodeScope,
+    RequestPolicy,
+    ResourceSlice,
+)
+from gangsched.model.objects import Taint, Toleration
+from gangsched.model.resources import QuantityError, parse_nanos
+
+Wired: TypeAlias = Mapping[str, Any]
+T = TypeVar("T")
+
+_KINDS: Final = frozenset({"int", "bool", "string", "version"})
+_SCOPE: Final = frozenset({"nodeName", "nodeSelector", "allNodes"})
+_SLICE: Final = _SCOPE | {"driver", "pool", "devices", "perDeviceNodeSelection", "sharedCounters"}
+_BINDING: Final = frozenset({"bindsToNode", "bindingConditions", "bindingFailureConditions"})
+_DEVICE: Final = (
+    _SCOPE | _BINDING | {"name", "attributes", "capacity", "consumesCounters", "taints", "allowMultipleAllocations"}
+)
+_EXACTLY: Final = frozenset(
+    {"deviceClassName", "selectors", "allocationMode", "count", "adminAccess", "tolerations", "capacity"}
+)
+
+
+def decode_slice(wire: Wired) -> ResourceSlice:
+    """The slice. Raises DecodeFault."""
+    return _decoded("resource slice", wire, _slice)
+
+
+def decode_device_class(wire: Wired) -> DeviceClass:
+    """The class. Raises DecodeFault."""
+    return _decoded("device class", wire, _class)
+
+
+def decode_taint_rule(wire: Wired) -> DeviceTaintRule:
+    """The rule; without a selector it is for the driver "", which no device has. Raises DecodeFault."""
+    return _decoded("device taint rule", wire, _rule)
+
+
+def decode_device_claim(wire: Wired) -> DeviceClaim:
+    """The claim. Raises DecodeFault."""
+    return _decoded("resource claim", wire, _claim)
+
+
+def _decoded(noun: str, wire: Wired, decode: Callable[[str, Wired], T]) -> T:
+    name = (wire.get("metadata") or {}).get("name", "")
+    try:
+        return decode(name, wire)
+    except (QuantityError, msgspec.ValidationError, KeyError, TypeError, AttributeError, ValueError) as error:
+        raise DecodeFault(f"The {noun} {name} cannot be understood: {error}") from error
+
+
+def _unknown(wire: Wired, *known: str) -> str:
+    """The first field that is set, and is none of these."""
+    return min((name for name, value in wire.items() if name not in known and value not in (None, [], {})), default="")
+
+
+def _slice(name: str, wire: Wired) -> ResourceSlice:
+    spec, pool = wire["spec"], wire["spec"]["pool"]
+    unknown = _unknown(spec, *_SLICE)
+    sets = tuple((each["name"], _amounts(each.get("counters"))) for each in spec.get("sharedCounters") or ())
+    devices = spec.get("devices") or ()
+    return ResourceSlice(
+        name=name,
+        driver=spec["driver"],
+        pool=pool["name"],
+        generation=pool.get("generation", 0),
+        slices=pool.get("resourceSliceCount", 0),
+        scope=_scope(spec),
+        per_device=bool(spec.get("perDeviceNodeSelection")),
+        devices=tuple(_device(each, unknown) for each in devices),
+        counters=sets,
+        ignored=any(part.get("compatibilityGroups") for each in devices for part in each.get("consumesCounters") or ()),
+    )
+
+
+def _scope(wire: Wired) -> NodeScope:
+    selector = wire.get("nodeSelector")
+    terms = None if selector is None else selector_terms(msgspec.convert(selector, NodeSelector))
+    return NodeScope(wire.get("nodeName") or "", bool(wire.get("allNodes")), terms)
+
+
+def _amounts(wire: Mapping[str, Wired] | None) -> tuple[tuple[str, int], ...]:
+    return tuple((name, parse_nanos(each["value"])) for name, each in (wire or {}).items())
+
+
+def _device(wire: Wired, unknown: str) -> Device:
+    counters: dict[tuple[str, str], int] = {}
+    for part in wire.get("consumesCounters") or ():
+        unknown = unknown or _unknown(part, "counterSet", "counters")
+        for name, amount in _amounts(part.get("counters")):
+            counters[part["counterSet"], name] = counters.get((part["counterSet"], name), 0) + amount
+    attributes: dict[str, Attribute] = {}
+    for name, value in (wire.get("attributes") or {}).items():
+        kinds = [kind for kind, each in value.items() if each is not None]
+        if len(kinds) == 1 and kinds[0] in _KINDS:
+            attributes[name] = (kinds[0], value[kinds[0]])
+        else:
+            unknown = unknown or f"attribute {name} of kind {', '.join(sorted(kinds)) or 'none'}"
+    capacity = {}
+    for name, value in (wire.get("capacity") or {}).items():
+        policy = value.get("requestPolicy") or {}
+        unknown = unknown or _unknown(value, "value", "requestPolicy")
+        unknown = unknown or _unknown(policy, "default", "validValues", "validRange")
+        unknown = unknown or _unknown(policy.get("validRange") or {}, "min", "max", "step")
+        capacity[name] = Capacity(parse_nanos(value["value"]), _policy(policy) if policy else None)
+    return Device(
+        name=wire["name"],
+        attributes=attributes,
+        capacity=capacity,
+        counters=tuple(counters.items()),
+        scope=_scope(wire),
+        taints=tuple(map(_taint, wire.get("taints") or ())),
+        shared=bool(wire.get("allowMultipleAllocations")),
+        conditional=bool(wire.get("bindingConditions")),
+        unknown=unknown or _unknown(wire, *_DEVICE),
+    )
+
+
+def _policy(wire: Wired) -> RequestPolicy:
+    bounds = wire.get("validRange") or {}
+    default, least, most, step = (
+        None if each is None else parse_nanos(each)
+        for each in (wire.get("default"), bounds.get("min"), bounds.get("max"), bounds.get("step"))
+    )
+    return RequestPolicy(default, tuple(map(parse_nanos, wire.get("validValues") or ())), least, most, step)
+
+
+def _taint(wire: Wired) -> Taint:
+    return Taint(wire.get("key", ""), wire.get("value", ""), wire.get("effect", ""))
+
+
+def _rule(name: str, wire: Wired) -> DeviceTaintRule:
+    spec = wire["spec"]
+    chosen = spec.get("deviceSelector")
+    unknown = _unknown(spec, "deviceSelector", "taint") or _unknown(chosen or {}, "driver", "pool", "device")
+    if chosen is None:
+        return DeviceTaintRule(name, _taint(spec["taint"]), driver="", unknown=unknown)
+    driver, pool, device = (chosen.get(each) for each in ("driver", "pool", "device"))
+    return DeviceTaintRule(name, _taint(spec["taint"]), driver, pool, device, unknown)
+
+
+def _class(name: str, wire: Wired) -> DeviceClass:
+    spec = wire.get("spec") or {}
+    selectors, unknown = _selectors(spec)
+    unknown = unknown or _unknown(spec, "selectors", "config", "extendedResourceName")
+    return DeviceClass(name, selectors, spec.get("extendedResourceName") or "", unknown)
+
+
+def _selectors(wire: Wired) -> tuple[tuple[str, ...], str]:
+    found, unknown = [], ""
+    for number, each in enumerate(wire.get("selectors") or ()):
+        other = _unknown(each, "cel") or _unknown(each.get("cel") or {}, "expression")
+        if other or not each.get("cel"):
+            unknown = unknown or f"selector #{number} of kind {other or 'none'}"
+        else:
+            found.append(each["cel"]["expression"])
+    return tuple(found), unknown
+
+
+def _claim(name: str, wire: Wired) -> DeviceClaim:
+    meta, devices, status = wire["metadata"], wire["spec"].get("devices") or {}, wire.get("status") or {}
+    unknown = _unknown(wire["spec"], "devices") or _unknown(devices, "requests", "constraints", "config")
+    requests = []
+    for each in devices.get("requests") or ():
+        unknown = unknown or _unknown(each, "name", "exactly", "firstAvailable")
+        if each.get("firstAvailable"):
+            requests.append(tuple(_request(sub, sub, each["name"]) for sub in each["firstAvailable"]))
+        else:
+            requests.append((_request(each, each["exactly"], ""),))
+    constraints = []
+    for number, each in enumerate(devices.get("constraints") or ()):
+        attribute = each.get("matchAttribute") or each.get("distinctAttribute")
+        other = _unknown(each, "requests", "matchAttribute", "distinctAttribute")
+        if other or not attribute:
+            unknown = unknown or f"constraint #{number} of kind {other or 'none'}"
+        else:
+            distinct = not each.get("matchAttribute")
+            constraints.append(DeviceConstraint(attribute, distinct, tuple(each.get("requests") or ())))
+    allocation = status.get("allocation")
+    return DeviceClaim(
+        namespace=meta.get("namespace", ""),
+        name=name,
+        uid=meta.get("uid", ""),
+        requests=tuple(requests),
+        constraints=tuple(constraints),
+        results=None
+        if allocation is None
+        else tuple(map(_result, (allocation.get("devices") or {}).get("results") or ())),
+        unknown=unknown,
+    )
+
+
+def _request(named: Wired, wire: Wired, parent: str) -> DeviceRequest:
+    selectors, unknown = _selectors(wire)
+    tolerations = wire.get("tolerations") or ()
+    mode = wire.get("allocationMode") or "ExactCount"
+    capacity = wire.get("capacity") or {}
+    if mode not in {"ExactCount", "All"}:
+        unknown = unknown or f"allocation mode {mode}"
+    return DeviceRequest(
+        name=named["name"],
+        class_name=wire.get("deviceClassName", ""),
+        parent=parent,
+        selectors=selectors,
+        mode=mode,
+        count=wire.get("count") or 1,
+        admin=bool(wire.get("adminAccess")),
+        tolerations=tuple(
+            Toleration(
+                each.get("key", ""), each.get("operator") or "Equal", each.get("value", ""), each.get("effect", "")
+            )
+            for each in tolerations
+        ),
+        amounts=tuple((name, parse_nanos(amount)) for name, amount in (capacity.get("requests") or {}).items()),
+        unknown=unknown or _unknown(wire, *_EXACTLY, "name") or _unknown(capacity, "requests"),
+    )
+
+
+def _result(wire: Wired) -> DeviceResult:
+    amounts = tuple((name, parse_nanos(amount)) for name, amount in (wire.get("consumedCapacity") or {}).items())
+    device = (wire["driver"], wire["pool"], wire["device"])
+    return DeviceResult(wire["request"], device, bool(wire.get("adminAccess")), wire.get("shareID") or "", amounts)
