@@ -1,7 +1,7 @@
 """One wave on a control plane with kwok, under one scheduler.
 
 Invariant: figures come from a watch of our own and from the scheduler's process. The clock starts with the first high
-pod and stops with the last that is bound. Controllers recreate every low pod that is gone, at once.
+pod and stops with the last that is bound. Controllers replace every low pod that is gone, at once.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from itertools import count
 
 from control_plane import ControlPlane
 from control_plane import objects as make
@@ -22,7 +23,7 @@ from control_plane.following import Following
 
 from bench.gangs.cases import Dialect
 from bench.gangs.contenders import Contender, Running
-from bench.waves.cases import HIGH, LOW, NATIVE_API, Case
+from bench.waves.cases import GPUS, HIGH, LOW, NATIVE_API, Case
 
 PODS = "/api/v1/pods"
 EVENTS = "/apis/events.k8s.io/v1/events"
@@ -51,11 +52,15 @@ class Figures:
 
 
 class Controllers:
-    """Recreates low pods that are gone, and sees when high ones are bound."""
+    """Replaces low pods that are gone, under new names, and sees when high ones are bound.
+
+    Under the same name a pod may be deleted by kwok, which deletes by name, up to a second after its predecessor.
+    """
 
     def __init__(self, case: Case, scheduler: str, api: Api, workers: ThreadPoolExecutor) -> None:
         self._case, self._scheduler, self._api, self._workers = case, scheduler, api, workers
         self._bound_s: dict[str, float] = {}
+        self._replaced = count()
         self._done = threading.Event()
         self.open = True
 
@@ -64,7 +69,7 @@ class Controllers:
         name = pod["metadata"]["name"]
         if name.startswith("low-"):
             if kind == "DELETED" and self.open:
-                self._workers.submit(self._create, name)
+                self._workers.submit(self._create, f"low-{self._case.nodes * GPUS + next(self._replaced)}")
         elif pod["spec"].get("nodeName") and name not in self._bound_s:
             self._bound_s[name] = seen_s
             if len(self._bound_s) == self._case.pods:
@@ -83,7 +88,7 @@ class Controllers:
             self._api.post(self._api.path_of(body), body)
         except (ApiError, OSError) as error:
             if self.open:
-                print(f"not recreated: {error}")
+                print(f"not replaced: {error}")
 
 
 def play(case: Case, contender: Contender) -> Figures:
