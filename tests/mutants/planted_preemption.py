@@ -27,6 +27,11 @@ def victims_that_are_not_needed_are_evicted_all_the_same(_: Any) -> Any:
     return lambda tally, pods: False
 
 
+@bug("V9", "core.preemption.needed_sums:slices_of", f"{CORE}/test_slice_sums.py")
+def victims_of_slices_are_counted_as_for_plain_pods(_: Any) -> Any:
+    return lambda preemptor, ledger: ()
+
+
 @bug("V7", "core.preemption.budgets:Budgets.admit", f"{CORE}/test_budgets.py")
 def a_disruption_budget_counts_for_each_unit_by_itself(admit: Any) -> Any:
     return lambda self, units: [position for position, pods in enumerate(units) if admit(self, [pods])]

@@ -160,12 +160,11 @@ class Attempt:
 
     def _at(self, level: int, regions: Regions, sums: NeededSums, *, breaking: bool) -> Found | NotHelpful | None:
         """The best choice of this level that a round confirms; None if there is none."""
-        if not sums.exact:
-            return self._by_rounds(level, regions, breaking=breaking)
-        for chosen in regions.choices(level, breaking=breaking)[:2]:
-            if (made := self._confirmed(chosen)) is not None:
-                return made
-        return None
+        if sums.exact or sums.slices:
+            for chosen in regions.choices(level, breaking=breaking)[: 2 if sums.exact else 1]:
+                if (made := self._confirmed(chosen)) is not None:
+                    return made
+        return None if sums.exact else self._by_rounds(level, regions, breaking=breaking)
 
     def _by_rounds(self, level: int, regions: Regions, *, breaking: bool) -> Found | NotHelpful | None:
         """The choice of this level that rounds come down to; one made without budgets counts if it breaks none."""

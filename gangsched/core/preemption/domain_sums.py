@@ -12,6 +12,7 @@ from functools import cached_property, partial
 import numpy as np
 
 from gangsched.core.preemption.needed_sums import NeededSums
+from gangsched.core.preemption.slice_sums import SliceSum
 from gangsched.core.reserve import Ledger
 from gangsched.core.scope import Scope
 from gangsched.core.search.domains import free_domains, regions
@@ -71,6 +72,11 @@ class DomainSums:
             found &= have >= total.amount
         for ask in self.sums.asks:
             found &= self._sum(ask.rooms(free), accelerated=ask.accelerated) >= ask.count
+        for each, inner, outer_of in self._slices:
+            (ask,) = self.sums.asks
+            size = self.size if ask.accelerated else self.others.size
+            copies = np.bincount(outer_of, weights=each.copies(ask.rooms(free), inner), minlength=size)
+            found &= (copies if ask.accelerated else copies[self.others_of]) >= each.number
         return found
 
     def room(self, free: Ints) -> Ints:
@@ -107,6 +113,13 @@ class DomainSums:
             level, chosen = (self.level, enough) if ask.accelerated else (self.others, others)
             found |= (ask.rooms(free) > 0) & (level.codes >= 0) & np.append(chosen, False)[level.codes]
         return found
+
+    @cached_property
+    def _slices(self) -> list[tuple[SliceSum, TopologyLevel, Ints]]:
+        """Each layer of slices, its domains inside those of the members, and in which of these each is."""
+        of = [(each, self.level if self.sums.asks[0].accelerated else self.others) for each in self.sums.slices]
+        inner = [(each, each.within(outer), outer) for each, outer in of]
+        return [(each, level, level.inside(outer)) for each, level, outer in inner]
 
     @cached_property
     def _masks(self) -> tuple[Bools, Bools]:

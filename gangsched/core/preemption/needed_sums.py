@@ -16,6 +16,7 @@ import numpy as np
 from gangsched.core.filter import static_fit
 from gangsched.core.filter.plugin import static_cost
 from gangsched.core.preemption.preemptor import Preemptor
+from gangsched.core.preemption.slice_sums import SliceSum, slices_of
 from gangsched.core.reserve import Ledger
 from gangsched.core.scope import Scope
 from gangsched.core.scopes import closed
@@ -76,6 +77,7 @@ class NeededSums:
     totals: tuple[Total, ...]
     exact: bool
     work: Work
+    slices: tuple[SliceSum, ...] = ()
 
     @classmethod
     def of(cls, preemptor: Preemptor, ledger: Ledger) -> NeededSums | None:
@@ -102,7 +104,7 @@ class NeededSums:
         exact = len(asks) == 1 and not is_kept and ledger.only_room_counts(preemptor.pods)
         exact = exact and not is_sliced(preemptor.group.gangs)
         kept = totals if len(asks) > 1 or limits else []
-        return cls(names, asks, tuple(kept), exact, ledger.work)
+        return cls(names, asks, tuple(kept), exact, ledger.work, slices_of(preemptor, ledger))
 
     @property
     def mask(self) -> Bools:
@@ -125,7 +127,7 @@ class NeededSums:
 
     def charge(self, free: Ints) -> None:
         """Charge one comparison with the free room. Raises OutOfWork."""
-        self.work.charge(len(self.asks) * (10 + free.size // 200))
+        self.work.charge(len(self.asks) * (10 + free.size // 200) + len(self.slices) * (10 + free.shape[1] // 200))
 
     def free(self, ledger: Ledger) -> Ints:
         """Copy of the ledger's `free[r][n]`."""
@@ -136,7 +138,22 @@ class NeededSums:
         self.charge(free)
         if any(total.free(free) < total.amount for total in self.totals):
             return False
-        return all(int(ask.rooms(free).sum()) >= ask.count for ask in self.asks)
+        rooms = [ask.rooms(free) for ask in self.asks]
+        if not all(int(room.sum()) >= ask.count for ask, room in zip(self.asks, rooms, strict=True)):
+            return False
+        return all(int(each.copies(rooms[0]).sum()) >= each.number for each in self.slices)
+
+    def more_slices(self, before: Ints, after: Ints) -> Bools:
+        """Nodes of the domains, of the finest level of slices, that take more slices with `after[r][n]` free.
+
+        All nodes if the slices of these domains alone are not enough by sums.
+        """
+        (ask,), inner = self.asks, self.slices[-1]
+        rooms = ask.rooms(after)
+        more = inner.copies(rooms) > inner.copies(ask.rooms(before))
+        found: Bools = np.append(more, False)[inner.level.codes]
+        without = np.where(found, after, before)
+        return found if self.enough(without) else np.ones_like(found)
 
     def room(self, free: Ints) -> int:
         """Number of members that fit, each shape by itself. Raises OutOfWork."""
@@ -164,6 +181,12 @@ class Tally:
         self._masks = [ask.mask.tolist() for ask in sums.asks]
         self.spare = [int(ask.rooms(free).sum()) - ask.count for ask in sums.asks]
         self._rest = [total.free(free) - total.amount for total in sums.totals]
+        # By layer of slices: the domain of each node, the room of each domain, and how many slices are to spare.
+        rooms = sums.asks[0].rooms(free) if sums.slices else None
+        of = [(each, each.level.sums(rooms)) for each in sums.slices] if rooms is not None else []
+        self._domains = [each.level.codes.tolist() for each, _ in of]
+        self._room_in = [room.tolist() for _, room in of]
+        self._copies = [int((room // each.size).sum()) - each.number for each, room in of]
 
     def give_back(self, pods: Sequence[tuple[int, tuple[int, ...]]]) -> bool:
         """Spare these pods, as (node, requests), if enough is free without evicting them; report whether it was."""
@@ -182,9 +205,35 @@ class Tally:
                     rest[t] -= max(0, before[total.row]) - max(0, column[total.row])
         if min(spare) < 0 or min(rest, default=0) < 0:
             return False
-        self.spare, self._rest = spare, rest
+        left = [self._without(layer, after) for layer in range(len(self._sums.slices))]
+        copies = [have + more for have, (more, _) in zip(self._copies, left, strict=True)]
+        if min(copies, default=0) < 0:
+            return False
+        self.spare, self._rest, self._copies = spare, rest, copies
+        for room_in, (_, room) in zip(self._room_in, left, strict=True):
+            for domain, amount in room.items():
+                room_in[domain] = amount
         self._columns.update(after)
         return True
+
+    def breaks_slices(self, nodes: Ints, lost: Ints) -> Bools:
+        """By pod on `nodes[i]` whether too few slices are left if there is room for `lost[i]` members less."""
+        found = np.zeros(nodes.size, dtype=np.bool_)
+        for each, room_in, spare in zip(self._sums.slices, self._room_in, self._copies, strict=True):
+            domain = each.level.codes[nodes]
+            room = np.array([*room_in, 0], dtype=np.int64)[domain]
+            found |= room // each.size - (room - lost) // each.size > spare
+        return found
+
+    def _without(self, layer: int, after: Mapping[int, tuple[int, ...]]) -> tuple[int, dict[int, int]]:
+        """By how many slices fewer fit with these columns, below 0, and the room of the domains that they change."""
+        size, domains, fits = self._sums.slices[layer].size, self._domains[layer], self._fits[0]
+        room: dict[int, int] = {}
+        for node, column in after.items():
+            if self._masks[0][node] and (domain := domains[node]) >= 0:
+                have = room.get(domain, self._room_in[layer][domain])
+                room[domain] = have - fits(self._column(node)) + fits(column)
+        return sum(amount // size - self._room_in[layer][domain] // size for domain, amount in room.items()), room
 
     def _column(self, node: int) -> tuple[int, ...]:
         column = self._columns.get(node)

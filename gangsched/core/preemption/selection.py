@@ -137,6 +137,8 @@ class Region:
         free, useful = self.without(gone), np.zeros(self.free.shape[1], dtype=np.bool_)
         for ask in self.sums.asks:
             useful |= ask.rooms(free) > ask.rooms(self.free)
+        if self.sums.slices:  # where no further slice fits, of a thousand pods most are in no slice
+            useful &= self.sums.more_slices(self.free, free)
         if not self.sums.totals:
             helps = self.units.inside(useful)
             cores = self.units.cores
@@ -193,7 +195,8 @@ class Region:
         nodes, needed = self.units.columns.node[pods], np.zeros(pods.size, dtype=np.bool_)
         for ask, spare in zip(self.sums.asks, tally.spare, strict=True):
             left = tally.free[:, nodes] - self.requests[:, pods]
-            needed |= (ask.rooms(tally.free)[nodes] - ask.rooms(left, nodes) > spare) & (nodes >= 0)
+            lost = ask.rooms(tally.free)[nodes] - ask.rooms(left, nodes)
+            needed |= ((lost > spare) | tally.breaks_slices(nodes, lost)) & (nodes >= 0)
         return set(pods[needed].tolist())
 
     def _order(self, singles: Ints, price: Ints | None) -> Ints:

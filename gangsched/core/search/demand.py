@@ -317,11 +317,20 @@ def _parted(demand: Demand) -> Demand | None:
     return Demand(demand.group, gangs, ledger, items, demand.needs, slices)
 
 
-def _sliced(group: Group, gangs: Sequence[Gang], ledger: Ledger, lacks: Sequence[int]) -> Demand:
-    """The demand of gangs of which some have slices, each of which lacks so many members.
+def needed_units(gang: Gang, lack: int, ledger: Ledger) -> NeededUnits:
+    """What belongs together of a gang with slices that lacks so many members; once a plan, whatever room there is."""
 
-    What belongs together is found once for all scopes that are tried: it takes as long as a packing.
-    """
+    def found() -> tuple[Gang, NeededUnits]:
+        ledger.work.charge(20 + UNITS_A_POD * len(gang.pending))
+        return gang, needed(units(gang, gang.pending, ledger.table), lack)
+
+    # The gang is kept beside its units, so that no other has its id.
+    kept: tuple[Gang, NeededUnits] = ledger.recall(("units", id(gang), lack), found, lasting=True)
+    return kept[1]
+
+
+def _sliced(group: Group, gangs: Sequence[Gang], ledger: Ledger, lacks: Sequence[int]) -> Demand:
+    """The demand of gangs of which some have slices, each of which lacks so many members; once for all scopes."""
     key = ("sliced", *map(id, gangs), *lacks)  # of gangs that the demand keeps alive
     made: Demand = ledger.recall(key, lambda: _collected(group, gangs, ledger, lacks))
     return replace(made, group=group)  # its own room: that is of this scope
@@ -333,13 +342,13 @@ def _collected(group: Group, gangs: Sequence[Gang], ledger: Ledger, lacks: Seque
     made = Kinds(ledger, layers, [0] * len(gangs))
     units_of: list[NeededUnits | None] = []
     for g, (gang, lack) in enumerate(zip(gangs, lacks, strict=True)):
-        ledger.work.charge(20 + UNITS_A_POD * len(gang.pending))
         if not gang.constraints.slices:
+            ledger.work.charge(20 + UNITS_A_POD * len(gang.pending))
             units_of.append(None)
             made.wanted[g] = lack
             made.add_pods(g, g, gang.pending)
             continue
-        found = needed(units(gang, gang.pending, table), lack)
+        found = needed_units(gang, lack, ledger)
         units_of.append(found)
         made.wanted[g] = found.number
         made.tops += [(g, g, each, ()) for each in found.of]
