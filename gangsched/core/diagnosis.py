@@ -13,7 +13,7 @@ import numpy as np
 from gangsched.core.filter import static_fit
 from gangsched.core.filter.taint_toleration import TaintToleration, untolerated
 from gangsched.core.reserve import Ledger
-from gangsched.core.scopes import closed, standing, usable
+from gangsched.core.scopes import closed_for_long, standing, usable
 from gangsched.model.gang import Group
 from gangsched.model.objects import Shape
 from gangsched.model.snapshot import Bools
@@ -85,7 +85,7 @@ def empty_room(shape: Shape, group: Group, totals: Ledger) -> int:
 def _shortage(shape: Shape, group: Group, ledger: Ledger, totals: Ledger) -> Shortage:
     ledger.work.charge(150 + len(ledger.table) // 30 + len(ledger.table.tainted) * (4 + len(shape.tolerations)))
     nodes = static_fit(shape, ledger.table).mask
-    for _, mask in closed(group, shape, ledger):
+    for mask in closed_for_long(group, shape, ledger):
         nodes = nodes & ~mask
     found = [_amounts(name, asked, nodes, ledger) for name, asked in shape.requests]
     scarcest = min(found, key=lambda each: (not each.never, each.takes))

@@ -51,6 +51,11 @@ def closed(group: Group, shape: Shape, ledger: Ledger) -> Iterator[RefusedNodes]
         yield RefusedNodes(ledger.scope.text, ~inside)
 
 
+def closed_for_long(group: Group, shape: Shape, ledger: Ledger) -> Iterator[Bools]:
+    """Yield nodes closed to pods of `shape` for reasons that do not pass by themselves."""
+    return (nodes for why, nodes in closed(group, shape, ledger) if why not in (AVOIDED, HELD_BACK))
+
+
 def kept_from(group: Group, shape: Shape, ledger: Ledger) -> Iterator[RefusedNodes]:
     """Yield nodes with room for a pod of `shape` that the group may not use because of reservations (H8)."""
     if ledger.kept is not None:

@@ -34,6 +34,15 @@ def test_lower_group_does_not_start_where_it_would_be_evicted_soon() -> None:
     assert "temporarily reserved for a higher-priority gang" in verdicts["ns/late"].told.now
 
 
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_gang_that_is_held_back_on_all_nodes_is_told_no_lasting_reason(number: int) -> None:
+    """V27, E1: nodes are kept from it for a while; that none were eligible would send its owner to look at labels."""
+    told = crowded().verdicts(high(number=3, gpus=8), high("ns/late", priority=1, number=number))["ns/late"].told
+    assert "eligible" not in told.message
+    assert not told.never
+    assert "3 node(s) are temporarily reserved for a higher-priority gang" in told.now
+
+
 @pytest.mark.parametrize("priority", [1000, 2000])
 def test_equal_and_higher_priority_is_not_held_back(priority: int) -> None:
     """V27: only what the group may preempt is held back."""
