@@ -64,8 +64,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         else:
             row = "{case:46} {plan_ms:9.2f} {plan_cpu_ms:9.2f} {cold_ms:9.2f} {goal_ms:7.0f} {naive_ms:10.0f}"
             print(row.format_map(figures), flush=True)
-    for gangs, level in ((False, ""), (True, ""), (False, preemption.ZONE), (False, preemption.RACK)):
-        crowd = preemption.Crowd.of(arguments.part, gangs=gangs, level=level)
+    rows = ((False, "", False), (True, "", False), (False, preemption.ZONE, False), (False, preemption.RACK, False))
+    for gangs, level, sliced in (*rows, (False, preemption.RACK, True)):
+        crowd = preemption.Crowd.of(arguments.part, gangs=gangs, level=level, sliced=sliced)
         figures = preemption.measure(crowd, repeat=arguments.repeat)
         if arguments.json:
             print(json.dumps(figures), flush=True)

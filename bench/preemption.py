@@ -18,7 +18,7 @@ from bench.timing import timed_ms
 from gangsched.core.cycle import plan
 from gangsched.daemon import GC_THRESHOLDS
 from gangsched.model.gang import Group
-from gangsched.model.gpu_policy import PlacementConstraints
+from gangsched.model.gpu_policy import PlacementConstraints, SliceLayer
 from gangsched.model.objects import Shape
 from gangsched.model.plan import Verdict
 from gangsched.model.preemption import Preemption, PreemptionInput, Running, RunningGang
@@ -44,10 +44,11 @@ class Crowd:
     equal: Group
 
     @classmethod
-    def of(cls, part: int, *, gangs: bool, level: str = "") -> Crowd:
+    def of(cls, part: int, *, gangs: bool, level: str = "", sliced: bool = False) -> Crowd:
         """The crowd of a cluster of 5,000 nodes, or a `part` of it; the preemptor must be in one domain of the level.
 
-        That is one of 5 zones, or one of 500 racks, for which it asks for ten whole nodes instead.
+        That is one of 5 zones, or one of 500 racks, for which it asks for ten whole nodes instead. `sliced`: slices of
+        ten of its members are each in one domain of the level.
         """
         dice = random.Random(1)
         nodes = [
@@ -73,11 +74,15 @@ class Crowd:
                 least = 8 if first % 16 else 2
                 uids = tuple(pod.uid for pod in pods)
                 cluster.gangs.append(RunningGang(id=name, group=name, min_member=least, uids=uids))
-        wanted, one = (10, builders.shape(8, 4_000, 32 * GIB)) if level == RACK else (1_000 // part, ONE)
+        wanted, one = (10, builders.shape(8, 4_000, 32 * GIB)) if level == RACK and not sliced else (1_000 // part, ONE)
         what = "gangs" if gangs else "plain pods"
         where = f" in one {level.rpartition('/')[2]}" if level else ""
+        where = f" in slices{where}" if sliced else where
         title = f"{wanted:,} pods{where} preempt {len(places):,} {what}"
-        return cls(title, cluster, *(_gang(wanted, priority, one, level) for priority in (1_000, 0)))
+        constraints = PlacementConstraints(topology=(level,) if level else ())
+        if sliced:
+            constraints = PlacementConstraints(slices=(SliceLayer(10, level),))
+        return cls(title, cluster, *(_gang(wanted, priority, one, constraints) for priority in (1_000, 0)))
 
 
 def measure(crowd: Crowd, *, repeat: int) -> Mapping[str, str | float]:
@@ -108,9 +113,8 @@ def measure(crowd: Crowd, *, repeat: int) -> Mapping[str, str | float]:
     }
 
 
-def _gang(number: int, priority: int, one: Shape, level: str) -> Group:
+def _gang(number: int, priority: int, one: Shape, constraints: PlacementConstraints) -> Group:
     members = [builders.pod(f"h-{n}", of=one, priority=priority) for n in range(number)]
-    constraints = PlacementConstraints(topology=(level,) if level else ())
     return builders.group(builders.gang("ns/high", members, constraints=constraints), priority=priority)
 
 

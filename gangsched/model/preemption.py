@@ -226,7 +226,7 @@ class NotHelpful:
     BACK_OFF, DELAYED: `seconds` are left, of DELAYED until the epoch second `amount`, for the delay `name` (V28).
     TOO_MANY: `pods` would have to be evicted, `needed` are allowed; as of BUDGET, another choice may be made at
     `until_s`, 0 for never. TOO_MUCH_WORK: `needed` pods wait. LATER: `resume`, `tested` and `passed` regions let the
-    next plan continue.
+    next plan continue; `name` is that of the search if a round has yet to confirm its choice.
 
     `wanted` are the eligible nodes, if the group could start were they empty: groups of a priority below `right` are
     held back there (V27).

@@ -29,7 +29,7 @@ def victims_that_are_not_needed_are_evicted_all_the_same(_: Any) -> Any:
 
 @bug("V9", "core.preemption.needed_sums:slices_of", f"{CORE}/test_slice_sums.py")
 def victims_of_slices_are_counted_as_for_plain_pods(_: Any) -> Any:
-    return lambda preemptor, ledger: ()
+    return lambda preemptor, names, ledger: ()
 
 
 @bug("V7", "core.preemption.budgets:Budgets.admit", f"{CORE}/test_budgets.py")

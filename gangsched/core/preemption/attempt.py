@@ -22,6 +22,7 @@ from gangsched.core.preemption.regions import Regions
 from gangsched.core.preemption.selection import Choice, choice
 from gangsched.core.preemption.units import Units
 from gangsched.core.reserve import Ledger
+from gangsched.core.work import OutOfWork
 from gangsched.model.gang import Group, Placement
 from gangsched.model.objects import Pod
 from gangsched.model.preemption import BudgetRule, NotHelpful, Obstacle, PreemptionSettings
@@ -31,6 +32,10 @@ ROUNDS = 24
 """Rounds of one attempt; what is left is for the next plan (V25)."""
 BY_CHOICE = frozenset({Obstacle.TOO_MANY, Obstacle.BUDGET})
 """What was chosen is the obstacle: there was room, and other pods might do."""
+LEFT_OVER = 2_000
+"""Units of a plan that are left where a choice is put off, for who is held back meanwhile."""
+NAMES_A_UNIT = 8
+"""Running pods whose names are looked up in one unit."""
 LEVELS = 4
 """Priorities that are tried one after the other where sums promised room and a round found none; then the highest."""
 
@@ -161,10 +166,43 @@ class Attempt:
     def _at(self, level: int, regions: Regions, sums: NeededSums, *, breaking: bool) -> Found | NotHelpful | None:
         """The best choice of this level that a round confirms; None if there is none."""
         if sums.exact or sums.slices:
-            for chosen in regions.choices(level, breaking=breaking)[: 2 if sums.exact else 1]:
-                if (made := self._confirmed(chosen)) is not None:
-                    return made
+            made = self._by_sums(level, regions, 2 if sums.exact else 1, breaking=breaking)
+            if made is not None:
+                return made
         return None if sums.exact else self._by_rounds(level, regions, breaking=breaking)
+
+    def _by_sums(self, level: int, regions: Regions, number: int, *, breaking: bool) -> Found | NotHelpful | None:
+        """The first of so many choices by sums that a round confirms.
+
+        Slices may take more work than is left after choosing: the next plan then begins with the choice.
+        """
+        name = f"{self._takes_slow} {level} {breaking} by sums"
+        if self.known is not None and self.known.name == name:
+            made = self._confirmed(self._chosen_before(self.known, regions.units))
+            if made is not None:
+                return made
+        for chosen in regions.choices(level, breaking=breaking)[:number]:
+            checkpoint, left = self.ledger.checkpoint(), self.ledger.work.left
+            try:
+                with self.ledger.work.at_most(left - LEFT_OVER):
+                    made = self._confirmed(chosen)
+            except OutOfWork:
+                if not regions.everywhere.sums.slices:
+                    raise
+                self.ledger.rollback(checkpoint)
+                names = tuple(regions.units.name(unit) for unit in chosen.units)
+                return NotHelpful(why=Obstacle.LATER, name=name, resume=names, passed=tuple(self.passed))
+            if made is not None:
+                return made
+        return None
+
+    def _chosen_before(self, known: NotHelpful, units: Units) -> Choice:
+        """What the last plan chose, without units that may not be evicted any more."""
+        columns, names = self.columns, set(known.resume)
+        self.ledger.work.charge(len(columns) // NAMES_A_UNIT)
+        pods = [i for i in np.flatnonzero(units.single).tolist() if columns.pod(i).uid in names]
+        cores = [~core for core in np.flatnonzero(units.cores.open).tolist() if units.name(~core) in names]
+        return choice([*pods, *cores], units)
 
     def _by_rounds(self, level: int, regions: Regions, *, breaking: bool) -> Found | NotHelpful | None:
         """The choice of this level that rounds come down to; one made without budgets counts if it breaks none."""

@@ -80,7 +80,7 @@ class Probe:
 
     def _resumed(self, ordered: Sequence[int]) -> tuple[list[int], int]:
         """The units that the last plan had come down to, and how many of them it needs; none if that is void now."""
-        if self.known is None or not self.known.resume or self._is_further:
+        if self.known is None or not self.known.resume or self.known.name or self._is_further:
             return [], 0
         by_name = {self.units.name(unit): unit for unit in ordered}
         units = [by_name[name] for name in self.known.resume if name in by_name]

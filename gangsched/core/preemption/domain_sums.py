@@ -72,11 +72,11 @@ class DomainSums:
             found &= have >= total.amount
         for ask in self.sums.asks:
             found &= self._sum(ask.rooms(free), accelerated=ask.accelerated) >= ask.count
+        rooms = [ask.rooms(free) for ask in self.sums.asks] if self._slices else []
         for each, inner, outer_of in self._slices:
-            (ask,) = self.sums.asks
-            size = self.size if ask.accelerated else self.others.size
-            copies = np.bincount(outer_of, weights=each.copies(ask.rooms(free), inner), minlength=size)
-            found &= (copies if ask.accelerated else copies[self.others_of]) >= each.number
+            copies = self.sums.copies(each, free, rooms, inner)
+            most = np.bincount(outer_of, weights=copies, minlength=self._outer.size)
+            found &= (most if self._outer is self.level else most[self.others_of]) >= each.number
         return found
 
     def room(self, free: Ints) -> Ints:
@@ -115,11 +115,21 @@ class DomainSums:
         return found
 
     @cached_property
+    def _outer(self) -> TopologyLevel:
+        """The domains that the members of slices are kept in."""
+        return self.level if any(ask.accelerated for ask in self.sums.asks) else self.others
+
+    @cached_property
     def _slices(self) -> list[tuple[SliceSum, TopologyLevel, Ints]]:
-        """Each layer of slices, its domains inside those of the members, and in which of these each is."""
-        of = [(each, self.level if self.sums.asks[0].accelerated else self.others) for each in self.sums.slices]
-        inner = [(each, each.within(outer), outer) for each, outer in of]
-        return [(each, level, level.inside(outer)) for each, level, outer in inner]
+        """Each layer of slices, its domains inside the outer ones, and in which of these each is.
+
+        None where some members may go further than others: sums of a domain do not refute those.
+        """
+        is_mixed = len({ask.accelerated for ask in self.sums.asks}) > 1
+        if is_mixed and not np.array_equal(self.level.codes, self.others.codes):
+            return []
+        inner = [(each, each.within(self._outer)) for each in self.sums.slices]
+        return [(each, level, level.inside(self._outer)) for each, level in inner]
 
     @cached_property
     def _masks(self) -> tuple[Bools, Bools]:

@@ -6,7 +6,7 @@ is reserved against the group (H8); otherwise a round decides.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import sub
@@ -21,6 +21,7 @@ from gangsched.core.reserve import Ledger
 from gangsched.core.scope import Scope
 from gangsched.core.scopes import closed
 from gangsched.core.search.slices import is_sliced
+from gangsched.core.topology import TopologyLevel
 from gangsched.core.work import Work
 from gangsched.model.objects import Shape
 from gangsched.model.snapshot import Bools, Ints
@@ -104,7 +105,7 @@ class NeededSums:
         exact = len(asks) == 1 and not is_kept and ledger.only_room_counts(preemptor.pods)
         exact = exact and not is_sliced(preemptor.group.gangs)
         kept = totals if len(asks) > 1 or limits else []
-        return cls(names, asks, tuple(kept), exact, ledger.work, slices_of(preemptor, ledger))
+        return cls(names, asks, tuple(kept), exact, ledger.work, slices_of(preemptor, names, ledger))
 
     @property
     def mask(self) -> Bools:
@@ -127,7 +128,8 @@ class NeededSums:
 
     def charge(self, free: Ints) -> None:
         """Charge one comparison with the free room. Raises OutOfWork."""
-        self.work.charge(len(self.asks) * (10 + free.size // 200) + len(self.slices) * (10 + free.shape[1] // 200))
+        quantities = sum(len(each.divisors) for each in self.slices)
+        self.work.charge(len(self.asks) * (10 + free.size // 200) + quantities * (10 + free.shape[1] // 200))
 
     def free(self, ledger: Ledger) -> Ints:
         """Copy of the ledger's `free[r][n]`."""
@@ -141,19 +143,29 @@ class NeededSums:
         rooms = [ask.rooms(free) for ask in self.asks]
         if not all(int(room.sum()) >= ask.count for ask, room in zip(self.asks, rooms, strict=True)):
             return False
-        return all(int(each.copies(rooms[0]).sum()) >= each.number for each in self.slices)
+        return all(int(self.copies(each, free, rooms).sum()) >= each.number for each in self.slices)
+
+    def copies(self, slices: SliceSum, free: Ints, rooms: Sequence[Ints], inner: TopologyLevel | None = None) -> Ints:
+        """By domain, of their level or of `inner`, how many slices fit into `free[r][n]`; `rooms` are those of asks."""
+        return slices.copies([(inner or slices.level).sums(each) for each in self.quantities(slices, free, rooms)])
+
+    def quantities(self, slices: SliceSum, free: Ints, rooms: Sequence[Ints]) -> list[Ints]:
+        """By node what slices take: room for members of each ask, and amounts that are free."""
+        amounts = [np.where(self.mask, np.maximum(free[row], 0), 0) for row, _ in slices.amounts]
+        return [*(rooms[ask] for ask, _ in slices.parts), *amounts]
 
     def more_slices(self, before: Ints, after: Ints) -> Bools:
         """Nodes of the domains, of the finest level of slices, that take more slices with `after[r][n]` free.
 
-        All nodes if the slices of these domains alone are not enough by sums.
+        All nodes if these domains alone are not enough by sums.
         """
-        (ask,), inner = self.asks, self.slices[-1]
-        rooms = ask.rooms(after)
-        more = inner.copies(rooms) > inner.copies(ask.rooms(before))
-        found: Bools = np.append(more, False)[inner.level.codes]
-        without = np.where(found, after, before)
-        return found if self.enough(without) else np.ones_like(found)
+        found: Bools = np.zeros(before.shape[1], dtype=np.bool_)
+        rooms = [[ask.rooms(free) for ask in self.asks] for free in (before, after)]
+        for each in self.slices:
+            if each.finest:
+                more = self.copies(each, after, rooms[1]) > self.copies(each, before, rooms[0])
+                found |= np.append(more, False)[each.level.codes]
+        return found if self.enough(np.where(found, after, before)) else np.ones_like(found)
 
     def room(self, free: Ints) -> int:
         """Number of members that fit, each shape by itself. Raises OutOfWork."""
@@ -181,12 +193,8 @@ class Tally:
         self._masks = [ask.mask.tolist() for ask in sums.asks]
         self.spare = [int(ask.rooms(free).sum()) - ask.count for ask in sums.asks]
         self._rest = [total.free(free) - total.amount for total in sums.totals]
-        # By layer of slices: the domain of each node, the room of each domain, and how many slices are to spare.
-        rooms = sums.asks[0].rooms(free) if sums.slices else None
-        of = [(each, each.level.sums(rooms)) for each in sums.slices] if rooms is not None else []
-        self._domains = [each.level.codes.tolist() for each, _ in of]
-        self._room_in = [room.tolist() for _, room in of]
-        self._copies = [int((room // each.size).sum()) - each.number for each, room in of]
+        rooms = [ask.rooms(free) for ask in sums.asks] if sums.slices else []
+        self._slices = [_Slices(sums, each, free, rooms) for each in sums.slices]
 
     def give_back(self, pods: Sequence[tuple[int, tuple[int, ...]]]) -> bool:
         """Spare these pods, as (node, requests), if enough is free without evicting them; report whether it was."""
@@ -205,41 +213,81 @@ class Tally:
                     rest[t] -= max(0, before[total.row]) - max(0, column[total.row])
         if min(spare) < 0 or min(rest, default=0) < 0:
             return False
-        left = [self._without(layer, after) for layer in range(len(self._sums.slices))]
-        copies = [have + more for have, (more, _) in zip(self._copies, left, strict=True)]
-        if min(copies, default=0) < 0:
+        changed = [(node, self._column(node), column) for node, column in after.items()] if self._slices else []
+        fewer = [each.without(changed, self._fits, self._masks) for each in self._slices]
+        if any(less is None for less in fewer):
             return False
-        self.spare, self._rest, self._copies = spare, rest, copies
-        for room_in, (_, room) in zip(self._room_in, left, strict=True):
-            for domain, amount in room.items():
-                room_in[domain] = amount
+        self.spare, self._rest = spare, rest
+        for each, less in zip(self._slices, fewer, strict=True):
+            each.take(less or {})
         self._columns.update(after)
         return True
 
-    def breaks_slices(self, nodes: Ints, lost: Ints) -> Bools:
-        """By pod on `nodes[i]` whether too few slices are left if there is room for `lost[i]` members less."""
+    def breaks_slices(self, ask: int, nodes: Ints, lost: Ints) -> Bools:
+        """By pod on `nodes[i]` whether too few slices are left with room for `lost[i]` members of an ask less."""
         found = np.zeros(nodes.size, dtype=np.bool_)
-        for each, room_in, spare in zip(self._sums.slices, self._room_in, self._copies, strict=True):
-            domain = each.level.codes[nodes]
-            room = np.array([*room_in, 0], dtype=np.int64)[domain]
-            found |= room // each.size - (room - lost) // each.size > spare
+        for each in self._slices:
+            found |= each.breaks(ask, nodes, lost)
         return found
-
-    def _without(self, layer: int, after: Mapping[int, tuple[int, ...]]) -> tuple[int, dict[int, int]]:
-        """By how many slices fewer fit with these columns, below 0, and the room of the domains that they change."""
-        size, domains, fits = self._sums.slices[layer].size, self._domains[layer], self._fits[0]
-        room: dict[int, int] = {}
-        for node, column in after.items():
-            if self._masks[0][node] and (domain := domains[node]) >= 0:
-                have = room.get(domain, self._room_in[layer][domain])
-                room[domain] = have - fits(self._column(node)) + fits(column)
-        return sum(amount // size - self._room_in[layer][domain] // size for domain, amount in room.items()), room
 
     def _column(self, node: int) -> tuple[int, ...]:
         column = self._columns.get(node)
         if column is None:
             column = self._columns[node] = tuple(self.free[:, node].tolist())
         return column
+
+
+class _Slices:
+    """Running sums of the slices of a layer: by domain what there is of each quantity, and how many are to spare."""
+
+    def __init__(self, sums: NeededSums, of: SliceSum, free: Ints, rooms: Sequence[Ints]) -> None:
+        self._of = of
+        self._domains, self._divisors = of.level.codes.tolist(), of.divisors
+        have = [of.level.sums(each) for each in sums.quantities(of, free, rooms)]
+        self._have = list(zip(*(each.tolist() for each in have), strict=True))
+        copies = of.copies(have)
+        self._copies = copies.tolist()
+        self._spare = int(copies.sum()) - of.number
+        self._mask = sums.mask.tolist() if of.amounts else []
+
+    def without(
+        self,
+        changed: Sequence[tuple[int, tuple[int, ...], tuple[int, ...]]],
+        fits: Sequence[Callable[[tuple[int, ...]], int]],
+        masks: Sequence[Sequence[bool]],
+    ) -> dict[int, tuple[int, ...]] | None:
+        """What the domains of these nodes have, of which the free column changes; None if too few slices are left."""
+        found: dict[int, tuple[int, ...]] = {}
+        for node, before, after in changed:
+            if (domain := self._domains[node]) < 0:
+                continue
+            less = [fits[a](before) - fits[a](after) if masks[a][node] else 0 for a, _ in self._of.parts]
+            for row, _ in self._of.amounts:
+                less.append(max(0, before[row]) - max(0, after[row]) if self._mask[node] else 0)
+            found[domain] = tuple(map(sub, found.get(domain) or self._have[domain], less))
+        lost = sum(self._copies[domain] - self._fit(have) for domain, have in found.items())
+        return found if lost <= self._spare else None
+
+    def take(self, found: Mapping[int, tuple[int, ...]]) -> None:
+        """Let the domains have what `without` found."""
+        for domain, have in found.items():
+            copies = self._fit(have)
+            self._spare -= self._copies[domain] - copies
+            self._have[domain], self._copies[domain] = have, copies
+
+    def breaks(self, ask: int, nodes: Ints, lost: Ints) -> Bools:
+        """As `Tally.breaks_slices`; only before anything was given back."""
+        found = np.zeros(nodes.size, dtype=np.bool_)
+        domain = self._of.level.codes[nodes]
+        for number, (part, size) in enumerate(self._of.parts):
+            if part == ask:
+                room = np.array([*(have[number] for have in self._have), 0], dtype=np.int64)[domain]
+                copies = np.array([*self._copies, 0], dtype=np.int64)[domain]
+                found |= (copies - (room - lost) // size > self._spare) & (domain >= 0)
+        return found
+
+    def _fit(self, have: tuple[int, ...]) -> int:
+        return min(amount // of for amount, of in zip(have, self._divisors, strict=True))
 
 
 def _fits(amounts: Sequence[tuple[int, int]], column: tuple[int, ...]) -> int:

@@ -159,6 +159,8 @@ class Regions:
         for part in self.tried(level):
             is_one = False
             for by_node in (False, True):
+                if is_one and work.used - begun > COMPARING // 2:
+                    break
                 if (found := part.cheapest(level, by_node=by_node, breaking=breaking)) is not None:
                     is_one = True
                     yield found

@@ -134,12 +134,8 @@ class Region:
     def give_back(self, taken: Ints) -> Choice:
         """The choice `taken` without units that can be spared."""
         gone = self._ranks(taken) < taken.size
-        free, useful = self.without(gone), np.zeros(self.free.shape[1], dtype=np.bool_)
-        for ask in self.sums.asks:
-            useful |= ask.rooms(free) > ask.rooms(self.free)
-        if self.sums.slices:  # where no further slice fits, of a thousand pods most are in no slice
-            useful &= self.sums.more_slices(self.free, free)
-        if not self.sums.totals:
+        if self.sums.slices or not self.sums.totals:
+            useful = self._useful(self.without(gone))
             helps = self.units.inside(useful)
             cores = self.units.cores
             with_core = np.bincount(cores.of[helps & (cores.of >= 0)], minlength=len(cores.groups)) > 0
@@ -148,6 +144,15 @@ class Region:
             kept[single], kept[~single] = helps[taken[single]], with_core[~taken[~single]]
             taken = taken[kept]
         return self._needed(taken.tolist(), Tally(self.sums, self.without(self._ranks(taken) < taken.size)))
+
+    def _useful(self, free: Ints) -> Bools:
+        """Nodes on which `free[r][n]`, with all chosen pods gone, has room for more members, or for more slices."""
+        found = np.full(free.shape[1], bool(self.sums.totals), dtype=np.bool_)
+        for ask in () if self.sums.totals else self.sums.asks:
+            found |= ask.rooms(free) > ask.rooms(self.free)
+        if self.sums.slices:  # where no further slice fits, of a thousand pods most are in no slice
+            found &= self.sums.more_slices(self.free, free)
+        return found
 
     def _ranks(self, ordered: Ints) -> Ints:
         """`rank[i]`: the position in `ordered` at which pod `i` goes, its length if it does not."""
@@ -193,10 +198,10 @@ class Region:
         """
         pods = np.array([unit for unit in taken if unit >= 0], dtype=np.int64)
         nodes, needed = self.units.columns.node[pods], np.zeros(pods.size, dtype=np.bool_)
-        for ask, spare in zip(self.sums.asks, tally.spare, strict=True):
+        for number, (ask, spare) in enumerate(zip(self.sums.asks, tally.spare, strict=True)):
             left = tally.free[:, nodes] - self.requests[:, pods]
             lost = ask.rooms(tally.free)[nodes] - ask.rooms(left, nodes)
-            needed |= ((lost > spare) | tally.breaks_slices(nodes, lost)) & (nodes >= 0)
+            needed |= ((lost > spare) | tally.breaks_slices(number, nodes, lost)) & (nodes >= 0)
         return set(pods[needed].tolist())
 
     def _order(self, singles: Ints, price: Ints | None) -> Ints:

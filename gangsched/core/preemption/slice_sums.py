@@ -1,34 +1,50 @@
 """Sums of slices: whether the domains of a level take as many slices as are needed (L6, V9).
 
-Invariant: a "no" is final. Only members of one shape in slices that may still open anywhere are summed up.
+Invariant: a "no" is final. Slices of a layer are summed up that may still open anywhere, each as the least of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import and_
 
 import numpy as np
 
 from gangsched.core.preemption.preemptor import Preemptor
 from gangsched.core.reserve import Ledger
 from gangsched.core.search.demand import needed_units
-from gangsched.core.search.slices import Slice
 from gangsched.core.topology import TopologyLevel, level
+from gangsched.model.gang import Gang
+from gangsched.model.objects import Shape
 from gangsched.model.snapshot import Ints
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SliceSum:
-    """`number` slices of `size` members, each in one domain of a level."""
+    """`number` slices, each in one domain of a level; `finest`: they consist of no smaller ones.
+
+    `parts`: how many members each has of an ask, by number. `amounts`: what they request together, by row, where the
+    members differ.
+    """
 
     level: TopologyLevel
-    size: int
     number: int
+    parts: tuple[tuple[int, int], ...]
+    amounts: tuple[tuple[int, int], ...]
+    finest: bool
 
-    def copies(self, rooms: Ints, inner: TopologyLevel | None = None) -> Ints:
-        """By domain, of the level or of `inner`, the slices that fit where `rooms[n]` members do."""
-        return (inner or self.level).sums(rooms) // self.size
+    @property
+    def divisors(self) -> list[int]:
+        """What one slice takes of each quantity: of the rooms for its members, and of the amounts."""
+        return [number for _, number in (*self.parts, *self.amounts)]
+
+    def copies(self, quantities: Sequence[Ints]) -> Ints:
+        """By domain the slices that fit, by what it has of each quantity."""
+        found: Ints = np.minimum.reduce([have // of for have, of in zip(quantities, self.divisors, strict=True)])
+        return found
 
     def within(self, outer: TopologyLevel) -> TopologyLevel:
         """The domains of the level, each in one domain of `outer`."""
@@ -39,19 +55,28 @@ class SliceSum:
         return TopologyLevel((*outer.keys, *self.level.keys), codes, found.size, (*outer.columns, *self.level.columns))
 
 
-def slices_of(preemptor: Preemptor, ledger: Ledger) -> tuple[SliceSum, ...]:
-    """The slices that the needed members make up, a sum for each layer; none where they are of several kinds."""
-    gangs = preemptor.gangs
-    if len(gangs) != 1 or not gangs[0].constraints.slices or len(preemptor.counts) != 1:
-        return ()
-    (gang,) = gangs
+def slices_of(preemptor: Preemptor, names: Sequence[str], ledger: Ledger) -> tuple[SliceSum, ...]:
+    """The slices that the needed members make up, a sum for each layer of a gang; `names` are the rows.
+
+    None of a gang that needs members of slices that run partly, or slices that lack members.
+    """
+    asks = {shape: number for number, shape in enumerate(preemptor.counts)}
+    gangs = [gang for gang in preemptor.gangs if gang.constraints.slices]
+    return tuple(each for gang in gangs for each in _layers(gang, asks, names, ledger))
+
+
+def _layers(gang: Gang, asks: Mapping[Shape, int], names: Sequence[str], ledger: Ledger) -> Iterator[SliceSum]:
     own = needed_units(gang, len(gang.pending), ledger)
-    found, layer = [], [] if own.fixed else own.of[: own.number]
+    layer = [] if own.fixed else own.of[: own.number]
     while layer:
-        found.append(_sum(layer, ledger))
-        layer = [part for each in layer for part in each.parts]
-    return tuple(found)
-
-
-def _sum(slices: Sequence[Slice], ledger: Ledger) -> SliceSum:
-    return SliceSum(level((slices[0].key,), ledger.table), min(len(each.pods) for each in slices), len(slices))
+        ledger.work.charge(10 + len(gang.pending) // 8)
+        finer = [part for each in layer for part in each.parts]
+        least = reduce(and_, (Counter(pod.shape for pod in each.pods) for each in layer))
+        parts = tuple((asks[shape], number) for shape, number in least.items())
+        amounts = Counter[str]()
+        for shape, number in least.items() if len(least) > 1 else ():
+            amounts.update({name: amount * number for name, amount in shape.requests})
+        rows = tuple((names.index(name), amount) for name, amount in amounts.items() if amount)
+        if parts:
+            yield SliceSum(level((layer[0].key,), ledger.table), len(layer), parts, rows, not finer)
+        layer = finer

@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 
 import pytest
 
-from gangsched.core.cycle import plan
+from gangsched.core.cycle import Limits, plan
 from gangsched.core.preemption.attempt import Attempt
 from gangsched.core.preemption.domain_sums import DomainSums
 from gangsched.core.preemption.needed_sums import NeededSums
@@ -38,12 +38,7 @@ def urgent(number: int, *layers: SliceLayer, topology: tuple[str, ...] = ()) -> 
 
 def test_slices_preempt_where_many_pods_run() -> None:
     """The cheapest pods for 200 members are 100; for their slices of ten 300 of them must go, of which 100 are used."""
-    cluster = RunningCluster([node(f"n{n:04}", 8, f"r{n // 10:03}") for n in range(1_000)])
-    places = [each.name for each in cluster.nodes for _ in range(4)]
-    dice = random.Random(1)
-    dice.shuffle(places)
-    for number, name in enumerate(places):
-        cluster.run(f"low-{number:04}", name, gpus=2, ran_s=60 + number)
+    cluster = crowd(1_000)
     made = plan(cluster.snapshot(), [urgent(200, SliceLayer(10, RACK))], now_s=0.0, preempting=cluster.given())
     (verdict,) = made.verdicts
     assert len(victims(verdict)) == 100
@@ -98,6 +93,93 @@ def test_victims_of_slices_suffice_and_none_can_be_spared(seed: int, monkeypatch
     if not fits(runs):
         assert isinstance(verdict.preemption, NotHelpful)
         assert verdict.preemption.why in {Obstacle.TOO_LITTLE, Obstacle.NOTHING_LOWER}
+        return
+    gone = victims(verdict)
+    assert fits(gone)
+    assert not any(fits([other for other in gone if other != each]) for each in gone)
+
+
+def with_leaders(number: int, size: int) -> Group:
+    """An urgent gang in slices, the first member of each with two GPUs."""
+    members = [builders.pod(f"urgent-{n}", gpus=1 if n % size else 2, priority=9) for n in range(number * size)]
+    constraints = PlacementConstraints(slices=(SliceLayer(size, RACK),))
+    return builders.group(builders.gang("ns/urgent", members, constraints=constraints), priority=9)
+
+
+def crowd(nodes: int, seed: int = 1) -> RunningCluster:
+    """Racks of ten nodes, four pods with two GPUs on each node."""
+    cluster = RunningCluster([node(f"n{n:04}", 8, f"r{n // 10:03}") for n in range(nodes)])
+    places = [each.name for each in cluster.nodes for _ in range(4)]
+    random.Random(seed).shuffle(places)
+    for number, name in enumerate(places):
+        cluster.run(f"low-{number:04}", name, gpus=2, ran_s=60 + number)
+    return cluster
+
+
+def test_slices_of_two_shapes_preempt_where_many_pods_run() -> None:
+    """Ten slices of a leader with two GPUs and nine workers take six pods each."""
+    verdict = crowd(500).verdicts(with_leaders(10, 10))["ns/urgent"]
+    assert len(victims(verdict)) == 60
+
+
+def test_a_choice_that_takes_all_of_a_plan_is_confirmed_by_the_next() -> None:
+    """V25: rounds for slices may take more work than is left after choosing."""
+    cluster, group = crowd(500), with_leaders(10, 10)
+    whole = plan(cluster.snapshot(), [group], now_s=0.0, preempting=cluster.given()).work
+    known: dict[str, NotHelpful] = {}
+    unfinished, plans = None, list[tuple[str, ...]]()
+    for _ in range(6):
+        made = plan(
+            cluster.snapshot(),
+            [group],
+            now_s=0.0,
+            limits=Limits(work=whole + 1_000),
+            preempting=cluster.given(known=known),
+            unfinished=unfinished,
+        )
+        unfinished = made.unfinished
+        found = made.verdicts[0].preemption if made.verdicts else None
+        if isinstance(found, Preemption):
+            break
+        if isinstance(found, NotHelpful):
+            assert found.why is Obstacle.LATER
+            known = {group.id: found}
+            plans.append(found.resume)
+    assert len(plans) == 1
+    assert len(victims(made.verdicts[0])) == len(plans[0]) == 60
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_victims_of_slices_of_two_shapes_suffice_and_none_can_be_spared(seed: int) -> None:
+    """V9: a leader with two GPUs and a worker in one rack, against all places."""
+    dice = random.Random(seed)
+    nodes = [node(f"n{n}", dice.randint(1, 4), f"r{n // 3}") for n in range(6)]
+    cluster, runs = RunningCluster(nodes), {}
+    free = {each.name: dict(each.allocatable)["nvidia.com/gpu"] for each in nodes}
+    racks = [[each.name for each in nodes[n : n + 3]] for n in (0, 3)]
+    for number in range(8):
+        name, gpus = dice.choice(nodes).name, dice.randint(1, 2)
+        if gpus <= free[name]:
+            free[name] -= gpus
+            cluster.run(f"low-{number}", name, gpus=gpus, ran_s=dice.randint(1, 900))
+            runs[f"low-{number}"] = name, gpus
+    slices = dice.randint(1, 2)
+
+    def fits(gone: Collection[str], slices: int = slices, room: Counter[str] | None = None) -> bool:
+        room = Counter(free) if room is None else room
+        for each in gone:
+            room[runs[each][0]] += runs[each][1]
+        if not slices:
+            return True
+        pairs = [(leader, worker) for rack in racks for leader in rack for worker in rack]
+        tried = ((leader, room - Counter({leader: 2}), worker) for leader, worker in pairs if room[leader] >= 2)
+        return any(fits((), slices - 1, left - Counter([worker])) for _, left, worker in tried if left[worker])
+
+    if fits(()):
+        return
+    verdict = cluster.verdicts(with_leaders(slices, 2))["ns/urgent"]
+    if not fits(runs):
+        assert isinstance(verdict.preemption, NotHelpful)
         return
     gone = victims(verdict)
     assert fits(gone)
