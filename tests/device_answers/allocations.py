@@ -12,6 +12,7 @@ from gangsched.core.devices.held import Held, Use
 from gangsched.core.devices.pools import SliceIndex
 from gangsched.core.devices.questions import Questions
 from gangsched.core.devices.search import DeviceSearch, SearchEnded
+from gangsched.core.devices.states import States
 from gangsched.kube.read.devices import decode_device_claim, decode_device_class, decode_slice
 from gangsched.model.objects import Node
 from gangsched.model.resources import parse_nanos
@@ -243,7 +244,9 @@ class Case:
         claims = [decode_device_claim(each) for each in self.claims]
         try:
             search = DeviceSearch(
-                Questions(pools, classes, SelectorAnswers()), Use(pools, held), claims, most_steps=1_000_000
+                States(Questions(pools, classes, SelectorAnswers()), Use(pools, held), claims, {}),
+                [claims],
+                most_steps=1_000_000,
             )
             found = search.found()
         except DevicesUnsupported:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import Any
 
 from gangsched.core.devices.cel.faults import SelectorError
-from tests.mutants.mutant import bug
+from gangsched.core.devices.search import Status
+from tests.mutants.mutant import bug, swapped
 
 PROGRAMS = "unit/core/devices/cel/test_programs.py"
 PATTERNS = "unit/core/devices/cel/test_patterns.py"
 ANSWERS = "unit/core/devices/cel/test_selectors.py"
+ROOM = "unit/core/devices/test_device_room.py"
 SEARCH = "unit/core/devices/test_search.py"
 CEL = "core.devices.cel"
 
@@ -118,3 +121,37 @@ def taints_are_tolerated_by_every_request(_: Any) -> Any:
 @bug("A2", "kube.read.devices:_unknown", "unit/kube/read/test_devices.py")
 def fields_of_the_future_are_passed_over(_: Any) -> Any:
     return lambda wire, *known: ""
+
+
+@bug("A10", "core.devices.states:States._state", ROOM)
+def a_state_does_not_know_the_counters_that_are_left(state: Any) -> Any:
+    def blind(self: Any, number: int) -> Any:
+        with swapped(self.use, left=defaultdict(int)):
+            return state(self, number)
+
+    return blind
+
+
+@bug("A10", "core.devices.states:attribute_of", ROOM)
+def a_state_does_not_know_the_attributes_of_constraints(_: Any) -> Any:
+    return lambda each, attribute: None
+
+
+@bug("A9", "core.devices.search:DeviceSearch._with", ROOM)
+def earlier_pods_keep_the_devices_that_they_found_first(take: Any) -> Any:
+    def first_fit(self: Any, *where: Any) -> Any:
+        before = self.deepest
+        status = take(self, *where)
+        return Status.TOO_MANY if status is Status.NOT_FOUND and self.deepest > before else status
+
+    return first_fit
+
+
+@bug("A10", "core.devices.device_room:DeviceRooms._kind", ROOM)
+def rooms_of_all_kinds_of_pods_are_remembered_together(kind: Any) -> Any:
+    return lambda self, questions, claims: kind(self, questions, ())
+
+
+@bug("A12", "core.devices.search:DeviceSearch._charge", ROOM)
+def a_search_takes_as_many_steps_as_it_likes(_: Any) -> Any:
+    return lambda self, steps: None

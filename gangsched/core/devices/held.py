@@ -44,7 +44,9 @@ class Use:
         self.held = [each.id in held.whole for each in self.devices]
         self.holders: list[set[int]] = [set() for _ in self.devices]
         self.shares = [int(each.id in held.shared) for each in self.devices]
-        self.used: list[dict[str, int]] = [dict(held.amounts.get(each.id, ())) for each in self.devices]
+        self.used: list[dict[str, int]] = [
+            {**dict.fromkeys(each.device.capacity, 0), **held.amounts.get(each.id, {})} for each in self.devices
+        ]
         self.left: dict[tuple[PoolId, Counter], int] = {}
         for pool in pools:
             self.left.update({(pool.id, counter): amount for counter, amount in pool.counters.items()})

@@ -8,29 +8,22 @@ from __future__ import annotations
 
 from collections import Counter as Counts
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, TypeAlias
 
+from gangsched.core.devices.cel.faults import SelectorError
 from gangsched.core.devices.cel.operators import DomainMap
 from gangsched.core.devices.cel.versions import Quantity, version
 from gangsched.core.filter.node_selector import any_term_met
-from gangsched.model.devices import (
-    Attribute,
-    Capacity,
-    Counter,
-    Device,
-    DeviceId,
-    DeviceTaintRule,
-    NodeScope,
-    ResourceSlice,
-)
-from gangsched.model.objects import Node, Taint
+from gangsched.model.devices import Attribute, Counter, Device, DeviceId, DeviceTaintRule, NodeScope, ResourceSlice
+from gangsched.model.objects import Node, Taint, Toleration
 
 PoolId: TypeAlias = tuple[str, str]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class PoolDevice:
     """A device of a pool. `here`: the node can use it. `taints` are its own and those of rules."""
 
@@ -43,6 +36,22 @@ class PoolDevice:
     def pool(self) -> PoolId:
         """Driver and name of its pool."""
         return self.id[:2]
+
+    @cached_property
+    def seen(self) -> Mapping[str, Any] | str:
+        """The variable `device` of selectors, or what is wrong with one of its versions."""
+        driver, device = self.id[0], self.device
+        try:
+            attributes = {name: _value(each) for name, each in device.attributes.items()}
+        except SelectorError as error:
+            return str(error)
+        capacity = {name: Quantity(each.value) for name, each in device.capacity.items()}
+        return {
+            "driver": driver,
+            "allowMultipleAllocations": device.shared,
+            "attributes": _by_domain(driver, attributes),
+            "capacity": _by_domain(driver, capacity),
+        }
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -156,14 +165,24 @@ def _matches(scope: NodeScope, node: Node) -> bool:
     return scope.everywhere or (scope.terms is not None and any_term_met(scope.terms, node))
 
 
-def seen_by_selectors(driver: str, device: Device) -> Mapping[str, Any]:
-    """The variable `device` of selectors. Raises SelectorError for a version that is none."""
-    return {
-        "driver": driver,
-        "allowMultipleAllocations": device.shared,
-        "attributes": _by_domain(driver, {name: _value(each) for name, each in device.attributes.items()}),
-        "capacity": _by_domain(driver, {name: _quantity(each) for name, each in device.capacity.items()}),
-    }
+def attribute_of(each: PoolDevice, attribute: str) -> Attribute | None:
+    """The value of the attribute of this fully qualified name; a device may lack its own driver's domain."""
+    found = each.device.attributes.get(attribute)
+    domain, _, name = attribute.partition("/")
+    return each.device.attributes.get(name) if found is None and domain == each.id[0] else found
+
+
+def prevents(taint: Taint, tolerations: Sequence[Toleration]) -> bool:
+    """Whether the taint keeps new allocations off."""
+    return taint.effect in {"NoSchedule", "NoExecute"} and not any(
+        toleration.effect in {"", taint.effect}
+        and toleration.key in {"", taint.key}
+        and (
+            toleration.operator == "Exists"
+            or (toleration.operator in {"", "Equal"} and toleration.value == taint.value)
+        )
+        for toleration in tolerations
+    )
 
 
 def _by_domain(driver: str, values: Mapping[str, Any]) -> DomainMap:
@@ -177,7 +196,3 @@ def _by_domain(driver: str, values: Mapping[str, Any]) -> DomainMap:
 def _value(attribute: Attribute) -> Any:
     kind, value = attribute
     return version(str(value)) if kind == "version" else value
-
-
-def _quantity(capacity: Capacity) -> Quantity:
-    return Quantity(capacity.value)

@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gangsched.core.devices.capacities import has_left, taken_amounts
-from gangsched.core.devices.cel.faults import SelectorError
 from gangsched.core.devices.cel.selectors import SelectorAnswers
 from gangsched.core.devices.device_faults import DeviceFault, DevicesUnsupported
-from gangsched.core.devices.pools import Pool, PoolDevice, seen_by_selectors
+from gangsched.core.devices.pools import Pool, PoolDevice
 from gangsched.model.devices import ALL, MOST_DEVICES_OF_A_CLAIM, DeviceClaim, DeviceClass, DeviceRequest
 
 
@@ -17,7 +16,7 @@ from gangsched.model.devices import ALL, MOST_DEVICES_OF_A_CLAIM, DeviceClaim, D
 class Asked:
     """A request, or an alternative of one. `count` devices, or for mode All those at the places `every`.
 
-    `verdicts` remembers which devices match, None for not asked yet.
+    `verdicts` remembers which devices match, None for not asked yet; `amounts` what is taken of their capacities.
     """
 
     request: DeviceRequest
@@ -25,6 +24,7 @@ class Asked:
     count: int
     verdicts: list[bool | None]
     every: tuple[int, ...] | None = None
+    amounts: dict[int, dict[str, int] | None] = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False)
@@ -64,6 +64,12 @@ class Questions:
             found = not (device.unknown or device.conditional) and self._selected(asked, at, claim)
             asked.verdicts[at] = found
         return found
+
+    def amounts(self, asked: Asked, at: int) -> dict[str, int] | None:
+        """`taken_amounts` of the device at this place. Raises DeviceFault."""
+        if at not in asked.amounts:
+            asked.amounts[at] = taken_amounts(asked.request, self.devices[at].device)
+        return asked.amounts[at]
 
     def _one(self, claim: DeviceClaim, request: DeviceRequest) -> Asked:
         who = f"claim {claim.namespace}/{claim.name}, request {request.name}"
@@ -105,7 +111,7 @@ class Questions:
                     f"{who}: asks for all devices, but device {name} uses {what}, which gangsched does not know"
                 )
             if self.matches(asked, at, claim):
-                amounts = taken_amounts(asked.request, device)
+                amounts = self.amounts(asked, at)
                 if amounts is not None and has_left(device, {}, amounts):  # what others use of it refuses the request
                     found.append(at)
         return found
@@ -121,16 +127,10 @@ class Questions:
         claimed = f"claim {claim.namespace}/{claim.name}, request {request.name}"
         for owner, sources in ((f"class {of_class.name}", of_class.selectors), (claimed, request.selectors)):
             for number, source in enumerate(sources):
-                answer = self._answer(source, found)
+                answer = found.seen if isinstance(found.seen, str) else self.answers.answer(source, found.seen)
                 if isinstance(answer, str):
                     name = "/".join(found.id)
                     raise DeviceFault(f"{owner}, selector #{number} on device {name}: {answer}")
                 if not answer:
                     return False
         return found.here
-
-    def _answer(self, source: str, found: PoolDevice) -> bool | str:
-        try:
-            return self.answers.answer(source, seen_by_selectors(found.id[0], found.device))
-        except SelectorError as error:
-            return str(error)

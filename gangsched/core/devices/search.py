@@ -7,17 +7,16 @@ give it on that node.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from enum import Enum, auto
+from itertools import accumulate
 from typing import Final
 
-from gangsched.core.devices.capacities import taken_amounts
 from gangsched.core.devices.device_faults import DeviceFault
-from gangsched.core.devices.held import Use
-from gangsched.core.devices.pools import PoolDevice
-from gangsched.core.devices.questions import Asked, Questions
-from gangsched.model.devices import MOST_DEVICES_OF_A_CLAIM, Attribute, DeviceClaim, DeviceConstraint, DeviceResult
-from gangsched.model.objects import Taint, Toleration
+from gangsched.core.devices.pools import attribute_of, prevents
+from gangsched.core.devices.questions import Asked
+from gangsched.core.devices.states import States
+from gangsched.model.devices import MOST_DEVICES_OF_A_CLAIM, Attribute, DeviceClaim, DeviceResult
 
 MOST_STEPS: Final = 2_000
 """Steps of one search (A12)."""
@@ -41,23 +40,50 @@ class Status(Enum):
 
 
 class DeviceSearch:
-    """One search for devices of `claims`, in this order; `use` is restored when it finds none."""
+    """One search for devices of all claims of `pods`, in this order; `use` is restored unless it finds them.
+
+    `deepest` is the largest number of pods that had devices together. Nothing is tried twice: not two devices of which
+    swapping the units changes nothing, nor the pods that are left with units of states that were tried before. The
+    solution is still the first one in kube-scheduler's order: if it used the later of two such devices, swapping the
+    units would give an earlier one. `alike`: all pods ask the same; only their number is found then,
+    not all of their devices. Each pod has a claim.
+    """
 
     def __init__(
-        self, questions: Questions, use: Use, claims: Sequence[DeviceClaim], most_steps: int = MOST_STEPS
+        self,
+        states: States,
+        pods: Sequence[Sequence[DeviceClaim]],
+        *,
+        alike: bool = False,
+        most_steps: int = MOST_STEPS,
     ) -> None:
-        self._questions = questions
-        self._use = use
-        self._claims = claims
-        self._asked = [questions.asked(claim) for claim in claims]
-        self._left = most_steps
+        self._states = states
+        self._questions = states.questions
+        self._use = states.use
+        self._claims = [claim for claims in pods for claim in claims]
+        self._pods = len(pods)
+        self._first_of_pod = dict(zip(accumulate(map(len, pods), initial=0), range(len(pods) + 1), strict=True))
+        self._alike = alike
+        self._asked = [states.asked(claim) for claim in self._claims]
+        self.left = most_steps
+        self.deepest = 0
+        self._more: dict[Hashable, int | None] = {}
+        """How many more pods had devices with units of these states; None while that is searched."""
         self._depth = 0
-        self._results: list[list[tuple[Asked, int, dict[str, int]]]] = [[] for _ in claims]
-        self._values: list[list[list[Attribute]]] = [[[] for _ in claim.constraints] for claim in claims]
+        self._results: list[list[tuple[Asked, int, dict[str, int]]]] = [[] for _ in self._claims]
+        self._values: list[list[list[Attribute]]] = [[[] for _ in claim.constraints] for claim in self._claims]
 
     def found(self) -> bool:
         """Whether there is a solution, which is taken then. Raises DeviceFault and SearchEnded."""
-        return not self._claims or self._request(0, 0) is Status.FOUND
+        return self._pod(0) is Status.FOUND
+
+    def give_back(self) -> None:
+        """Undo the solution, which ends the search."""
+        for claim in reversed(range(len(self._claims))):
+            for _, at, amounts in reversed(self._results[claim]):
+                self._use.give_back(at, claim, amounts)
+                self._states.update(at)
+            self._results[claim].clear()
 
     def results(self) -> tuple[tuple[DeviceResult, ...], ...]:
         """The devices of each claim."""
@@ -74,17 +100,40 @@ class DeviceSearch:
         return DeviceResult(request.full_name, each.id, request.admin, share, tuple(sorted(amounts.items())))
 
     def _charge(self, steps: int) -> None:
-        self._left -= steps
-        if self._left < 0 or self._depth > _DEEPEST:
+        self.left -= steps
+        if self.left < 0 or self._depth > _DEEPEST:
             raise SearchEnded
+
+    def _pod(self, claim: int) -> Status:
+        """Take the devices of the pod of which this is the first claim, and of all pods after it."""
+        number = self._first_of_pod[claim]
+        self.deepest = max(self.deepest, number)
+        if number == self._pods:
+            return Status.FOUND
+        key = (0 if self._alike else number, self._states.key())
+        if key in self._more:
+            more = self._more[key]
+            # None: the pods before this one took nothing, so that all can do as they did.
+            reached = self._pods if more is None else min(self._pods, number + more)
+            self.deepest = max(self.deepest, reached)
+            return Status.FOUND if reached == self._pods else Status.NOT_FOUND
+        self._more[key] = None
+        before, self.deepest = self.deepest, number
+        try:
+            status = self._request(claim, 0)
+        finally:
+            self._more[key] = self.deepest - number
+            self.deepest = max(before, self.deepest)
+        return status
 
     def _request(self, claim: int, number: int) -> Status:
         """Take the devices of this request, and of all requests and claims after it."""
         begins = number == len(self._asked[claim])
         while number == len(self._asked[claim]):
             claim, number = claim + 1, 0
-            if claim == len(self._claims):
-                return Status.FOUND
+            if claim in self._first_of_pod:
+                status = self._pod(claim)
+                return Status.NOT_FOUND if status is Status.TOO_MANY else status
         alternatives = self._asked[claim][number]
         status = Status.TOO_MANY
         for asked in alternatives:
@@ -104,10 +153,18 @@ class DeviceSearch:
         if asked.every is not None:
             return self._with(claim, number, asked, index, asked.every[index])
         skipped = 0
+        tried = set()
         for at in range(start, len(self._questions.devices)):
             if self._is_taken(claim, asked, at) or not self._questions.matches(asked, at, self._claims[claim]):
                 skipped += 1
                 continue
+            if not self._states.admin and at in self._states.place:
+                unit, position = self._states.place[at]
+                like = (self._states.states[unit], position)
+                if like in tried:
+                    skipped += 1
+                    continue
+                tried.add(like)
             status = self._with(claim, number, asked, index, at)
             if status is not Status.NOT_FOUND:
                 return status
@@ -127,20 +184,25 @@ class DeviceSearch:
         if values is None:
             return Status.NOT_FOUND
         self._use.take(at, claim, amounts)
+        self._states.update(at)
         self._results[claim].append((asked, at, amounts))
         for kept, value in values:
             kept.append(value)
         self._depth += 1
-        if index + 1 == asked.count:
-            status = self._request(claim, number + 1)
-        else:
-            status = self._devices(claim, number, asked, index + 1, at + 1)
-        self._depth -= 1
-        if status is not Status.FOUND:
-            for kept, _ in values:
-                kept.pop()
-            self._results[claim].pop()
-            self._use.give_back(at, claim, amounts)
+        status = Status.NOT_FOUND
+        try:
+            if index + 1 == asked.count:
+                status = self._request(claim, number + 1)
+            else:
+                status = self._devices(claim, number, asked, index + 1, at + 1)
+        finally:
+            if status is not Status.FOUND:
+                self._depth -= 1
+                for kept, _ in values:
+                    kept.pop()
+                self._results[claim].pop()
+                self._use.give_back(at, claim, amounts)
+                self._states.update(at)
         return status
 
     def _amounts(self, claim: int, asked: Asked, at: int) -> dict[str, int] | None:
@@ -148,7 +210,7 @@ class DeviceSearch:
         each = self._questions.devices[at]
         if self._is_taken(claim, asked, at):
             return None
-        amounts = taken_amounts(asked.request, each.device)
+        amounts = self._questions.amounts(asked, at)
         if asked.every is None and (amounts is None or not self._use.has_amounts(at, amounts)):
             return None
         if self._use.consumes(at) and not self._use.has_counters(at):
@@ -168,28 +230,8 @@ class DeviceSearch:
         found = []
         for kept, constraint in zip(self._values[claim], self._claims[claim].constraints, strict=True):
             if constraint.concerns(asked.request):
-                value = attribute_of(self._questions.devices[at], constraint)
+                value = attribute_of(self._questions.devices[at], constraint.attribute)
                 if value is None or (value in kept if constraint.distinct else kept and kept[0] != value):
                     return None
                 found.append((kept, value))
         return found
-
-
-def attribute_of(each: PoolDevice, constraint: DeviceConstraint) -> Attribute | None:
-    """The value of the attribute that the constraint names, fully qualified or as one of the driver."""
-    found = each.device.attributes.get(constraint.attribute)
-    domain, _, name = constraint.attribute.partition("/")
-    return each.device.attributes.get(name) if found is None and domain == each.id[0] else found
-
-
-def prevents(taint: Taint, tolerations: Sequence[Toleration]) -> bool:
-    """Whether the taint keeps new allocations off."""
-    return taint.effect in {"NoSchedule", "NoExecute"} and not any(
-        toleration.effect in {"", taint.effect}
-        and toleration.key in {"", taint.key}
-        and (
-            toleration.operator == "Exists"
-            or (toleration.operator in {"", "Equal"} and toleration.value == taint.value)
-        )
-        for toleration in tolerations
-    )

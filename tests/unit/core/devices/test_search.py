@@ -13,6 +13,7 @@ from gangsched.core.devices.held import Held, Use
 from gangsched.core.devices.pools import SliceIndex
 from gangsched.core.devices.questions import Questions
 from gangsched.core.devices.search import DeviceSearch, SearchEnded
+from gangsched.core.devices.states import States
 from gangsched.model.devices import (
     ALL,
     Capacity,
@@ -38,7 +39,7 @@ CLASSES = {"gpu": DeviceClass("gpu")}
 def search(*devices: Device, claims: list[DeviceClaim], rules: tuple[DeviceTaintRule, ...] = ()) -> DeviceSearch:
     part = ResourceSlice(name="s", driver="d", pool="p", scope=NodeScope(everywhere=True), devices=devices)
     pools = SliceIndex([part], rules).pools(NODE)
-    return DeviceSearch(Questions(pools, CLASSES, SelectorAnswers()), Use(pools, Held()), claims)
+    return DeviceSearch(States(Questions(pools, CLASSES, SelectorAnswers()), Use(pools, Held()), claims, {}), [claims])
 
 
 def claim(*requests: DeviceRequest, constraints: tuple[DeviceConstraint, ...] = ()) -> DeviceClaim:

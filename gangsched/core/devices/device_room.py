@@ -1,0 +1,73 @@
+"""How many pods of one kind have devices together on a node (A10), remembered by the state of its devices.
+
+Invariant: a node is searched once for each state, in at most `MOST_STEPS` steps, so that the answer depends neither on
+time nor on what was asked before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from gangsched.core.devices.held import Use
+from gangsched.core.devices.questions import Questions
+from gangsched.core.devices.search import MOST_STEPS, DeviceSearch, SearchEnded
+from gangsched.core.devices.states import StateIds, States
+from gangsched.model.devices import DeviceClaim
+
+_MOST_KINDS: Final = 1_000
+_MOST_STATES: Final = 100_000
+
+
+class DeviceRoom(NamedTuple):
+    """`pods` have devices together. `ended`: the search ended early, more may have. `steps` that were taken for it."""
+
+    pods: int
+    ended: bool
+    steps: int
+
+
+@dataclass(slots=True)
+class _RoomsOfKind:
+    ids: StateIds = field(default_factory=dict)
+    rooms: dict[Hashable, DeviceRoom] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class DeviceRooms:
+    """Rooms of nodes by kind of pod. A memory that is full is emptied."""
+
+    _kinds: dict[Hashable, _RoomsOfKind] = field(default_factory=dict)
+
+    def room(self, questions: Questions, use: Use, claims: Sequence[DeviceClaim], most: int) -> DeviceRoom:
+        """How many of `most` pods with such claims have devices; `use` is the same afterwards. Raises DeviceFault."""
+        kind = self._kind(questions, claims)
+        states = States(questions, use, claims, kind.ids)
+        most = states.at_most(claims, most)
+        key = (states.key(), most)
+        known = kind.rooms.get(key)
+        if known is not None:
+            return known._replace(steps=states.steps)
+        found = kind.rooms[key] = _searched(DeviceSearch(states, [claims] * most, alike=True))
+        return found._replace(steps=found.steps + states.steps)
+
+    def _kind(self, questions: Questions, claims: Sequence[DeviceClaim]) -> _RoomsOfKind:
+        asked = tuple((claim.requests, claim.constraints) for claim in claims)
+        names = {request.class_name for requests, _ in asked for group in requests for request in group}
+        key = (asked, tuple(questions.classes.get(name) for name in sorted(names)))
+        kind = self._kinds.get(key)
+        if kind is None or len(kind.ids) > _MOST_STATES:
+            if len(self._kinds) >= _MOST_KINDS:
+                self._kinds.clear()
+            kind = self._kinds[key] = _RoomsOfKind()
+        return kind
+
+
+def _searched(search: DeviceSearch) -> DeviceRoom:
+    try:
+        if search.found():
+            search.give_back()
+    except SearchEnded:
+        return DeviceRoom(search.deepest, True, MOST_STEPS)
+    return DeviceRoom(search.deepest, False, MOST_STEPS - search.left)

@@ -1,0 +1,149 @@
+"""What the devices of a node are to some claims, without their names (A10).
+
+A *unit* is the devices that share counters, or one device without any. Its state is, for each device, what the claims'
+requests may do with it, the attributes that constraints name, and what is in use; and the counters that are left. Two
+units of equal state can be swapped in any solution, and nodes of equal states have equal room.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Final, TypeAlias
+
+from gangsched.core.devices.device_faults import DeviceFault, DevicesUnsupported
+from gangsched.core.devices.held import Use
+from gangsched.core.devices.pools import PoolDevice, PoolId, attribute_of, prevents
+from gangsched.core.devices.questions import Asked, Questions
+from gangsched.model.devices import Counter, DeviceClaim
+
+StateIds: TypeAlias = dict[Hashable, int]
+"""Numbers of unit states, so that they are compared and sorted fast."""
+
+
+MOST_REQUESTS: Final = 24
+"""Requests and alternatives of claims that are searched together: each is asked about each device."""
+_QUESTIONS_A_STEP: Final = 4
+
+
+class States:
+    """The units of one node and their states; `update` follows what is taken and given back.
+
+    `faulty`: a selector has no answer about some device, so that the order of the devices matters.
+    """
+
+    def __init__(self, questions: Questions, use: Use, claims: Iterable[DeviceClaim], ids: StateIds) -> None:
+        """Raises DeviceFault for a claim that cannot be allocated anywhere."""
+        self.questions = questions
+        self.use = use
+        self._ids = ids
+        self.faulty = False
+        distinct = {id(claim): claim for claim in claims}
+        self._asked = {key: questions.asked(claim) for key, claim in distinct.items()}
+        self._requests = [
+            (claim, each) for key, claim in distinct.items() for group in self._asked[key] for each in group
+        ]
+        if len(self._requests) > MOST_REQUESTS:
+            raise DevicesUnsupported(f"{len(self._requests)} requests and alternatives are more than {MOST_REQUESTS}")
+        self._attributes = [each.attribute for claim in distinct.values() for each in claim.constraints]
+        self.admin = any(each.request.admin for _, each in self._requests)
+        kinds = [self._kind(questions, at, each) for at, each in enumerate(questions.devices)]
+        places = [at for at, kind in enumerate(kinds) if kind is not None]
+        self._units = _units(questions.devices, places)
+        self._counters: list[tuple[tuple[PoolId, Counter], ...]] = []
+        self._unchanging: list[Hashable] = []
+        self.place: dict[int, tuple[int, int]] = {}
+        """Unit and position in it of each device that some request may have."""
+        for number, unit in enumerate(self._units):
+            self.place.update({at: (number, position) for position, at in enumerate(unit)})
+            needed = [
+                [((each.pool, counter), amount) for counter, amount in each.device.counters]
+                for each in (questions.devices[at] for at in unit)
+            ]
+            counters = tuple(dict.fromkeys(counter for each in needed for counter, _ in each))
+            index = {counter: position for position, counter in enumerate(counters)}
+            self._counters.append(counters)
+            consumed = tuple(tuple((index[counter], amount) for counter, amount in each) for each in needed)
+            self._unchanging.append((tuple(kinds[at] for at in unit), consumed))
+        self.states = [self._state(number) for number in range(len(self._units))]
+
+    def update(self, at: int) -> None:
+        """Find the state of the device's unit again."""
+        if at in self.place:
+            number = self.place[at][0]
+            self.states[number] = self._state(number)
+
+    def key(self) -> Hashable:
+        """All units' states; in any order, unless a fault makes the order matter."""
+        return tuple(self.states) if self.faulty else tuple(sorted(self.states))
+
+    def asked(self, claim: DeviceClaim) -> list[list[Asked]]:
+        """The requests of one of the claims, with their alternatives."""
+        return self._asked[id(claim)]
+
+    @property
+    def steps(self) -> int:
+        """What it took to find them: each request is asked about each device."""
+        return len(self._requests) * len(self.questions.devices) // _QUESTIONS_A_STEP
+
+    def at_most(self, claims: Iterable[DeviceClaim], pods: int) -> int:
+        """How many of the pods with such claims there are devices for at best, if none can be had more than once."""
+        places = [at for unit in self._units for at in unit]
+        if self.admin or any(self.use.devices[at].device.shared for at in places):
+            return pods
+        fewest = sum(min(each.count for each in group) for claim in claims for group in self.asked(claim))
+        return min(pods, sum(not self.use.is_taken(at) for at in places) // max(1, fewest))
+
+    def _kind(self, questions: Questions, at: int, found: PoolDevice) -> Hashable:
+        """What does not change while devices are taken; None if no request may have the device."""
+        may: list[Hashable] = []
+        for claim, asked in self._requests:
+            try:
+                amounts = questions.amounts(asked, at) if questions.matches(asked, at, claim) else None
+            except DeviceFault:
+                self.faulty = True
+                return ("fault", at)
+            closed = any(prevents(taint, asked.request.tolerations) for taint in found.taints)
+            every = asked.every is not None and at in asked.every
+            usable = amounts is not None and not closed
+            may.append((every, closed, tuple((amounts or {}).items())) if every or usable else None)
+        if not any(may):
+            return None
+        device = found.device
+        values = tuple(attribute_of(found, attribute) for attribute in self._attributes)
+        capacity = tuple((name, each.value) for name, each in device.capacity.items())
+        overdrawn = bool(device.counters) and found.pool in self.use.overdrawn
+        return (tuple(may), values, device.shared, capacity, overdrawn)
+
+    def _state(self, number: int) -> int:
+        use = self.use
+        taken = tuple(
+            (bool(use.shares[at]), tuple(use.used[at].items())) if use.devices[at].device.shared else use.is_taken(at)
+            for at in self._units[number]
+        )
+        left = tuple(use.left[counter] for counter in self._counters[number])
+        return self._ids.setdefault((self._unchanging[number], taken, left), len(self._ids))
+
+
+def _units(devices: Sequence[PoolDevice], places: list[int]) -> list[list[int]]:
+    """The places, in order, by the counter sets that they share."""
+    of_set: dict[tuple[PoolId, str], list[int]] = {}
+    units: dict[int, list[int]] = defaultdict(list)
+    root: dict[int, int] = {}
+
+    def find(at: int) -> int:
+        while root[at] != at:
+            at = root[at]
+        return at
+
+    for at in places:
+        root[at] = at
+        sets = {(devices[at].pool, counter[0]) for counter, _ in devices[at].device.counters}
+        for each in sets:
+            for other in of_set.setdefault(each, [])[:1]:
+                one, two = sorted((find(at), find(other)))
+                root[two] = one
+            of_set[each].append(at)
+    for at in places:
+        units[find(at)].append(at)
+    return list(units.values())
