@@ -1,8 +1,9 @@
 """Completeness: of the small Strict gangs that fit, how many are placed? Against an exhaustive solver of its own.
 
-`python -m bench.completeness [--cases 2000] [--seed 1] [--json]` draws clusters of up to 5 nodes and groups of up to 8
-pods in up to 3 shapes, resources only, keeps those that the exhaustive solver places, and asks `plan` for each. Times
-are by the clock and, for machines that are busy with other things, of the process.
+`python -m bench.completeness [--cases 2000] [--seed 1] [--trees] [--json]` draws clusters of up to 5 nodes and groups
+of up to 8 pods in up to 3 shapes, or trees of up to 5 small gangs, resources only, keeps those that the exhaustive
+solver places, and asks `plan` for each. Times are by the clock and, for machines that are busy with other things, of
+the process.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
+from itertools import combinations
 
 from gangsched.core.cycle import plan
 from gangsched.model.gang import Group
@@ -113,6 +115,36 @@ def sound(case: Case, verdict: Verdict) -> bool:
     return enough and all(amount >= 0 for amounts in left.values() for amount in amounts.values())
 
 
+def trees(rng: random.Random) -> Iterator[Case]:
+    """Random trees without end: two to five children of up to three pods, of which a minimum starts together (I9)."""
+    while True:
+        shapes = [_ask(rng) for _ in range(rng.randint(1, 3))]
+        kinds = [[rng.choice(shapes) for _ in range(rng.randint(1, 3))] for _ in range(rng.randint(1, 3))]
+        children = [rng.choice(kinds) for _ in range(rng.randint(2, 5))]
+        least = rng.randint(1, len(children))
+        minima = [len(asks) if rng.random() < 0.7 else rng.randint(1, len(asks)) for asks in children]
+        some = rng.sample(range(len(children)), least)
+        asks = [ask for child in some for ask in children[child][: minima[child]]]
+        free = _tight(rng, asks) if rng.random() < 0.7 else [_free(rng) for _ in range(rng.randint(1, 4))]
+        case = _case(free, list(zip(minima, children, strict=True)))
+        yield replace(case, group=replace(case.group, parent="ns/tree", min_children=least))
+
+
+def exhaustive_tree(case: Case) -> bool:
+    """Whether any choice of as many children as the tree needs gets all their minimums."""
+    chosen = combinations(case.gangs, case.group.min_children or 0)
+    return any(exhaustive(replace(case, gangs=tuple(gangs))) for gangs in chosen)
+
+
+def sound_tree(case: Case, verdict: Verdict) -> bool:
+    """Whether enough children start, none of them between none and its minimum, in the room of every node."""
+    placed = {placement.pod.uid for placement in verdict.binds}
+    begun = tuple(gang for gang in case.group.gangs if any(pod.uid in placed for pod in gang.pending))
+    return len(begun) >= (case.group.min_children or 0) and sound(
+        replace(case, group=replace(case.group, gangs=begun)), verdict
+    )
+
+
 def _ask(rng: random.Random) -> Amounts:
     return (rng.randint(1, 8) * 1000, rng.randint(1, 8), rng.choice((0, 0, 1, 2, 3, 4)), 1)
 
@@ -168,22 +200,23 @@ class Result:
     cpu_times_ms: list[float] = field(default_factory=list)
 
 
-def measure(wanted: int, seed: int) -> Result:
+def measure(wanted: int, seed: int, *, of_trees: bool = False) -> Result:
     """Ask `plan` for `wanted` feasible cases."""
     result = Result()
     times: list[float] = []
     cpu_times: list[float] = []
-    for case in cases(random.Random(seed)):
+    drawn, solved, is_sound = (trees, exhaustive_tree, sound_tree) if of_trees else (cases, exhaustive, sound)
+    for case in drawn(random.Random(seed)):
         if result.feasible == wanted:
             break
-        possible = exhaustive(case)
+        possible = solved(case)
         snapshot = builders.snapshot(case.nodes)
         started, started_cpu = time.perf_counter(), time.process_time()
         verdict = plan(snapshot, [case.group], now_s=0.0).verdicts[0]
         took_ms = (time.perf_counter() - started) * 1e3
         took_cpu_ms = (time.process_time() - started_cpu) * 1e3
         permitted = verdict.reason is Reason.SCHEDULED
-        result.unsound += permitted and not (possible and sound(case, verdict))
+        result.unsound += permitted and not (possible and is_sound(case, verdict))
         if not possible:
             result.infeasible += 1
             continue
@@ -200,9 +233,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="How many of the small Strict gangs that fit are placed?")
     parser.add_argument("--cases", type=int, default=2_000, help="feasible cases to try (default 2000)")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--trees", action="store_true", help="trees of gangs, of which a minimum of children starts")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     arguments = parser.parse_args(argv)
-    result = measure(arguments.cases, arguments.seed)
+    result = measure(arguments.cases, arguments.seed, of_trees=arguments.trees)
     times, cpu_times = result.times_ms, result.cpu_times_ms
     figures = {
         "seed": arguments.seed,

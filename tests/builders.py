@@ -27,6 +27,7 @@ GPU = "nvidia.com/gpu"
 NAMESPACE = "ns"
 OURS = frozenset({"gangsched"})
 POD_GROUP_LABEL = "scheduling.x-k8s.io/pod-group"
+MEMBER_VALUES = ("min_member", "total", "mode", "wait", "groups", "policy", "parent", "min_children", "topology")
 _serial = count(1)
 
 
@@ -76,6 +77,9 @@ def gang_metadata(  # one parameter a value of semantics I3
     wait: str = "",
     groups: Sequence[str] | str = (),
     policy: str = "",
+    parent: str = "",
+    min_children: object = None,
+    topology: str = "",
     pod_group: bool = False,
 ) -> tuple[tuple[str, str], ...]:
     """The gang metadata of a member of `gang`: by annotation, or by the label that needs a PodGroup object."""
@@ -88,6 +92,9 @@ def gang_metadata(  # one parameter a value of semantics I3
         keys.WAIT_TIME[0]: wait,
         keys.GROUPS[0]: listed,
         keys.MATCH_POLICY[0]: policy,
+        keys.PARENT[0]: parent,
+        keys.MIN_CHILDREN[0]: "" if min_children is None else str(min_children),
+        keys.TOPOLOGY[0]: topology,
     }
     return tuple(sorted((key, value) for key, value in stated.items() if value))
 
@@ -114,7 +121,7 @@ def members(gang: str, number: int, *, gpus: int = 1, pod_group: bool = False, *
 
     By annotation the minimum is `number` unless given; with `pod_group` the PodGroup states it.
     """
-    stated = {key: rest.pop(key) for key in ("min_member", "total", "mode", "wait", "groups", "policy") if key in rest}
+    stated = {key: rest.pop(key) for key in MEMBER_VALUES if key in rest}
     if not pod_group:
         stated.setdefault("min_member", number)
     first = rest.pop("first", 0)

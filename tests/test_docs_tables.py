@@ -81,6 +81,8 @@ def test_the_table_of_keys_is_that_of_the_code() -> None:
         "mode": keys.MODE,
         "wait time": keys.WAIT_TIME,
         "groups": keys.GROUPS,
+        "parent": keys.PARENT,
+        "min children": keys.MIN_CHILDREN,
         "match policy": keys.MATCH_POLICY,
         "topology": keys.TOPOLOGY,
         "topology for Kueue": keys.KUEUE_TOPOLOGY,

@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from gangsched.api import keys
+from gangsched.api.dialects.jobset import exclusive_jobs
+from gangsched.api.dialects.kueue import KUEUE_PLACES, stated_by
 from gangsched.api.dialects.leader_worker_set import members_to_come
 from gangsched.api.problem import Problem, bad_value, quoted
 from gangsched.api.slice_layers import format_slices, parse_slices
@@ -25,6 +27,7 @@ from gangsched.api.values import (
     parse_level,
     parse_match_policy,
     parse_mode,
+    parse_parent,
     parse_topology,
     parse_wait_time,
 )
@@ -49,9 +52,6 @@ T = TypeVar("T")
 
 _DEFAULT: Final = "default"
 _PODS_NAMED: Final = 5
-KUEUE_PLACES: Final = (*keys.KUEUE_TOPOLOGY, keys.SLICES[1])
-"""Kueue states these for each set of pods, and chooses the domain itself where its own topology scheduling is on."""
-HOSTNAME: Final = "kubernetes.io/hostname"
 _PREEMPTION_DELAY_MAX_S: Final = 3600.0
 """Upper limit of preemption delays: an autoscaler that has brought no node within the hour brings none."""
 
@@ -84,6 +84,8 @@ class GangSpec:
 
     `total` is the expected number of members, never below `min_member` (I3). `group` is sorted and includes `id`,
     unless `group_problem` says that the declared list omits it: then it is the declared list, to be refused (I4).
+    It may also be a fault of its tree: `parent` is the gang whose child it is, "" for none, and `min_children` what it
+    states about that one (I9).
     `waiting_for` is why the gang is uninitialised, None when it may be scheduled; `unsupported` is what its pods ask
     for and cannot have, None for nothing. `sources` are (value, source) for every value, in a fixed order.
     """
@@ -102,8 +104,14 @@ class GangSpec:
     pod_group_missing: bool = False
     unsupported: str | None = None
     group_problem: str | None = None
+    parent: str = ""
+    min_children: int | None = None
     sources: tuple[tuple[str, str], ...] = ()
     problems: tuple[Problem, ...] = ()
+
+    def is_child_of(self, parent: str) -> bool:
+        """Whether the gang is decided with the other children of this parent (I9)."""
+        return self.parent == parent and self.group_problem is None
 
 
 def gang_id(pod: Pod) -> GangRef | None:
@@ -140,6 +148,8 @@ _WAIT_TIME: Final = _Value(
     "wait time", keys.WAIT_TIME, parse_wait_time, "scheduleTimeoutSeconds", lambda seconds: f"{seconds:g}s"
 )
 _GROUP: Final = _Value("groups", keys.GROUPS, parse_groups, show=_listed)
+_PARENT: Final = _Value("parent", keys.PARENT, parse_parent)
+_MIN_CHILDREN: Final = _Value("min children", keys.MIN_CHILDREN, parse_count)
 _MATCH_POLICY: Final = _Value("match policy", keys.MATCH_POLICY, parse_match_policy)
 _SHARED_GPUS: Final = _Value("shared GPUs", keys.ALLOW_SHARED_GPUS, parse_allow_shared)
 _GPU_PRODUCT: Final = _Value("GPU product", keys.GPU_PRODUCT, parse_gpu_product)
@@ -180,10 +190,13 @@ def gang_spec(
         waiting_for=_waiting_for(gang, min_member, missing=missing),
         pod_group_missing=missing,
         group_problem=None if gang in group else _group_problem(gang, group, reader.sources[_GROUP.name]),
+        parent=(parent := reader.parent(gang)),
+        min_children=reader.value(_MIN_CHILDREN),
     )
-    reader.tell_of_exclusive_jobs(min_member)
+    reader.problems += exclusive_jobs(reader.stated(), min_member)
     return replace(
         spec,
+        group_problem=spec.group_problem or _tree_problem(gang, group, parent),
         mode=reader.strict(spec),
         waiting_for=spec.waiting_for or reader.misplaced(spec),
         unsupported=members_to_come(reader.stated(), spec.min_member, pod_group),
@@ -228,6 +241,14 @@ def _group_problem(gang: str, group: tuple[str, ...], source: str) -> str:
     return f"{source} lists {_listed(group)} but not {_cut(gang)} itself"
 
 
+def _tree_problem(gang: str, group: tuple[str, ...], parent: str) -> str | None:
+    if parent == gang:
+        return f"gang {_cut(gang)} names itself as its parent"
+    if parent and len(group) > 1:
+        return f"gang {_cut(gang)} states both {keys.PARENT[0]} and {keys.GROUPS[0]}: remove one of them"
+    return None
+
+
 class _Origin(NamedTuple):
     """An object that states values; `pod` is "" for the PodGroup."""
 
@@ -260,7 +281,7 @@ class _SpecReader:
 
     def __init__(self, declared: Sequence[Pod], pod_group: PodGroup | None) -> None:
         pods = sorted(declared, key=lambda pod: (pod.creation_s, pod.name, pod.uid))
-        self._pods = [_Origin(f"pod {pod.key}", pod.key, _stated_by(pod)) for pod in pods]
+        self._pods = [_Origin(f"pod {pod.key}", pod.key, stated_by(pod)) for pod in pods]
         where = f"PodGroup {_cut(pod_group.id)}" if pod_group else "PodGroup"
         self._of_group = _Origin(where, "", dict(pod_group.gang_metadata) if pod_group else {})
         self._min_resources = pod_group.min_resources if pod_group else ()
@@ -299,13 +320,18 @@ class _SpecReader:
         assert value is not None
         return value
 
-    def misplaced(self, spec: GangSpec) -> str | None:
-        """Return why a gang must wait whose required topology or slices cannot be kept as stated, None if they can.
+    def parent(self, gang: str) -> str:
+        """The id of the gang's parent, "" for none."""
+        name = self.value(_PARENT)
+        return f"{gang.partition('/')[0]}/{name}" if name else ""
 
-        These say where a gang may start: a default in their place would start it in two racks for a typing error,
-        which is worse than a wait.
+    def misplaced(self, spec: GangSpec) -> str | None:
+        """Return why a gang must wait whose required topology, slices or tree cannot be kept, None if they can.
+
+        These say where a gang may start, and with whom: a default in their place would start it in two racks for a
+        typing error, which is worse than a wait.
         """
-        for name in (_TOPOLOGY.name, _KUEUE_TOPOLOGY.name, _SLICES.name):
+        for name in (_TOPOLOGY.name, _KUEUE_TOPOLOGY.name, _SLICES.name, _PARENT.name, _MIN_CHILDREN.name):
             if (bad := self._bad.get(name)) is not None:
                 return f"{bad.key} {quoted(bad.text)} of {bad.origin.where} {bad.why}: correct or remove it"
         for key in KUEUE_PLACES:
@@ -325,30 +351,16 @@ class _SpecReader:
         """Yield each pod that was read, by name, with its keys."""
         return ((origin.pod, origin.gang_metadata) for origin in self._pods)
 
-    def tell_of_exclusive_jobs(self, min_member: int | None) -> None:
-        """Report that JobSet creates the other pods of a Job after its first one has a node, which a gang waits for."""
-        for origin in self._pods:
-            value = origin.gang_metadata.get(keys.JOBSET_EXCLUSIVE)
-            if value is not None and keys.JOBSET_NODE_SELECTOR not in origin.gang_metadata and (min_member or 0) > 1:
-                text = (
-                    f"{keys.JOBSET_EXCLUSIVE} of {origin.where}: JobSet creates the other pods of a Job after its "
-                    "first one has a node, so a minimum above the number of Jobs is never reached; remove the "
-                    f"annotation, or use {keys.JOBSET_NODE_SELECTOR}."
-                )
-                self.problems.append(Problem(keys.JOBSET_EXCLUSIVE, quoted(value), "", text, origin.pod))
-                return
-
     def strict(self, spec: GangSpec) -> Mode:
-        """The mode: slices are placed whole, which a gang cannot be that takes one node after the other."""
-        if not spec.constraints.slices or spec.mode is Mode.STRICT:
+        """The mode: slices and children are placed whole, which excludes taking one node after the other."""
+        if spec.mode is Mode.STRICT or not (spec.constraints.slices or spec.parent):
             return spec.mode
-        used, source = f"{Mode.STRICT} (slices)", self.sources[_MODE.name]
-        text = (
-            f"mode {spec.mode} ({source}) cannot be combined with slices, which are placed whole; "
-            f"{used} is used instead."
-        )
+        what, name = ("slices", _SLICES.name) if spec.constraints.slices else ("a parent", _PARENT.name)
+        used, source = f"{Mode.STRICT} ({what})", self.sources[_MODE.name]
+        whole = "which are placed whole" if spec.constraints.slices else "whose children are placed whole"
+        text = f"mode {spec.mode} ({source}) cannot be combined with {what}, {whole}; {used} is used instead."
         self.problems.append(Problem(keys.MODE[0], quoted(spec.mode.value), used, text))
-        self.sources[_MODE.name] = _SLICES.name
+        self.sources[_MODE.name] = name
         return Mode.STRICT
 
     def total(self, min_member: int | None) -> int:
@@ -400,17 +412,6 @@ class _SpecReader:
 
     def _spec_source(self, field: str) -> str:
         return f"spec.{field} of {self._of_group.where}"
-
-
-def _stated_by(pod: Pod) -> dict[str, str]:
-    """The keys of a pod, without Kueue's where Kueue chose the domain of the pod: its selectors say all of that."""
-    stated = dict(pod.gang_metadata)
-    if stated.keys().isdisjoint(KUEUE_PLACES) or not any(pod.labels.get(key) for key in keys.KUEUE_ADMITTED):
-        return stated
-    places = "".join(stated.get(key, "") for key in KUEUE_PLACES)
-    if any(key == HOSTNAME or key in places for key, _ in pod.shape.node_selector):
-        return {key: text for key, text in stated.items() if key not in KUEUE_PLACES}
-    return stated
 
 
 def _read(origin: _Origin, asked: _Value[T]) -> tuple[_Statement[T] | None, list[_Bad]]:

@@ -106,6 +106,9 @@ TOTAL: Final = (K + "total-number",)
 MODE: Final = (K + "mode",)
 WAIT_TIME: Final = (K + "waiting-time",)
 GROUPS: Final = (K + "groups",)
+PARENT: Final = ("gangsched.dev/parent",)
+MIN_CHILDREN: Final = ("gangsched.dev/min-children",)
+"""Our own: the tree that a gang is a child of, and how many of its children start together (I9)."""
 MATCH_POLICY: Final = (K + "match-policy", _LEGACY + "/match-policy")
 
 ALLOW_SHARED_GPUS: Final = ("gangsched.dev/allow-shared-gpus",)
@@ -154,6 +157,8 @@ VALUE_KEYS: Final = frozenset(
         *MODE,
         *WAIT_TIME,
         *GROUPS,
+        *PARENT,
+        *MIN_CHILDREN,
         *MATCH_POLICY,
         *ALLOW_SHARED_GPUS,
         *GPU_PRODUCT,

@@ -37,6 +37,7 @@ _UNIT_NS: Final = {
 _LONGEST_DURATION: Final = 128
 LABEL_KEY: Final = re.compile(r"(?:[a-z0-9.-]{1,253}/)?[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 _PERMIT: Final = re.compile(r"([0-9]{1,10})/([0-9]{1,10})")
+_NAME: Final = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
 _GANG_ID: Final = re.compile(r"[^/\s]+/[^/\s]+")
 
 
@@ -100,6 +101,13 @@ def parse_groups(text: str) -> tuple[str, ...] | None:
     if len(listed) > MOST_GANGS:
         raise BadValue(f"lists more than {MOST_GANGS} gangs")
     return listed or None
+
+
+def parse_parent(text: str) -> str | None:
+    """The name of a parent in the gang's namespace; None for an empty text."""
+    if text and not _NAME.fullmatch(text):
+        raise BadValue("is not the name of an object")
+    return text or None
 
 
 def parse_mode(text: str) -> Mode:

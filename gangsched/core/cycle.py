@@ -18,12 +18,13 @@ from typing import Any, TypeAlias
 
 import numpy.ma  # noqa: F401  # else `np.unique` imports it in the middle of a plan, which takes 30 ms
 
-from gangsched.core import diagnosis, post_filter, pre_filter, rounds
+from gangsched.core import diagnosis, post_filter, pre_filter, rounds, trees
 from gangsched.core.last_ends import LastEnds
 from gangsched.core.messages import placing
 from gangsched.core.permit import missing
 from gangsched.core.plan_queue import PlanQueue
 from gangsched.core.preemption.plan_preemptions import Behind, PlanPreemptions, not_done
+from gangsched.core.progress import Progress
 from gangsched.core.queue_sort import group_key, in_turns
 from gangsched.core.reservations.standing import Standing
 from gangsched.core.reserve import Ledger
@@ -84,7 +85,8 @@ def plan(
         ledger.last_ends = LastEnds(reserving.last_ends, snapshot.table, reserving.wall_s)
     # 1. QueueSort
     ordered = sorted(queue, key=group_key)
-    ready = [group for group in ordered if not group.unchanged]
+    whole = {group.id: group for group in ordered if group.min_children is not None}
+    ready = [trees.needed(group) if group.id in whole else group for group in ordered if not group.unchanged]
     standing = None
     if reserving is not None and reserving.limits.reservations:
         nominated = preempting.nominated if preempting is not None else {}
@@ -100,7 +102,7 @@ def plan(
     tried = 0
 
     def decided(group: Group) -> Verdict:
-        return decide(group, ledger, totals, now_s=now_s)
+        return decide(whole.get(group.id, group), ledger, totals, now_s=now_s)
 
     preemptions = PlanPreemptions.of(preempting, ledger, now_s, decided)
     holders = [group for group in ordered if group.holds]
@@ -114,7 +116,7 @@ def plan(
             continue  # it gave up its holds for one before it
         # 2.-5. group by group, and 6. preemption, before those behind it see the room
         if snapshot.nominated:
-            ledger.respect_nominations(group.lowest_priority, but=group.id)
+            ledger.respect_nominations(whole.get(group.id, group).lowest_priority, but=group.id)
         behind = partial(_behind, turns, verdicts, limits.groups)
         make_room = partial(_make_room, preemptions, group, holders, verdicts, behind)
         made = turns.decide(group, decided, make_room, not_done)
@@ -210,7 +212,14 @@ def _of_those_that_hold(
 
 
 def decide(group: Group, ledger: Ledger, totals: Ledger, *, now_s: float) -> Verdict:
-    """Steps 2 to 5 for one group. A refusal leaves `ledger` unchanged, except for holds that it releases."""
+    """Steps 2 to 5 for one group. A refusal leaves `ledger` unchanged, except for holds that it releases.
+
+    A tree is decided in parts, each as a group.
+    """
+    if group.min_children is not None and group.refusal is None:
+        part = partial(decide, ledger=ledger, totals=totals, now_s=now_s)
+        sums = partial(_hopeless, group, ledger, totals)
+        return trees.TreeDecision(group, ledger, part, sums, ledger.progress or Progress()).verdict()
     # 2. End what cannot go on.
     ended = _end_holds(group, ledger, now_s=now_s)
     if ended is not None:
@@ -286,6 +295,12 @@ def _round(group: Group, gangs: list[Gang], ledger: Ledger, totals: Ledger) -> V
     binds = (*_held(gangs), *trial.placements)
     told = notes[0][1] if notes and not binds else placing.permitted(len(binds))
     return _verdict(group, told, round=round_, binds=binds, notes=notes, needs=needs if notes else ())
+
+
+def _hopeless(group: Group, ledger: Ledger, totals: Ledger, gang: Gang) -> Refusal | None:
+    """What sums say of a gang of the group that fits not even by itself (P4)."""
+    found = pre_filter.arithmetic(replace(group, gangs=(gang,)), [gang], ledger, totals)
+    return found[0] if found is not None else None
 
 
 def _gang_failed(group: Group, gangs: list[Gang], trial: rounds.Trial, ledger: Ledger, totals: Ledger) -> Refusal:

@@ -35,7 +35,7 @@ def refusals(group: Group) -> tuple[tuple[str, Refusal], ...]:
     """
     if group.refusal is not None:
         return tuple((gang.id, group.refusal) for gang in group.gangs)
-    return _of_each(group.gangs, {gang.id: why for gang in group.gangs if (why := _not_ready(gang)) is not None})
+    return _of_each(group.gangs, {gang.id: why for gang in group.gangs if (why := not_ready(gang)) is not None})
 
 
 def unhindered(group: Group) -> list[Gang]:
@@ -49,7 +49,8 @@ def unhindered(group: Group) -> list[Gang]:
     return [gang for gang in group.gangs if gang.uninitialised is None]
 
 
-def _not_ready(gang: Gang) -> Refusal | None:
+def not_ready(gang: Gang) -> Refusal | None:
+    """Why a gang may have no round: it is uninitialised, timed out, or lacks members (P1, P2)."""
     if gang.uninitialised is not None:
         return gang.uninitialised
     if gang.timed_out:

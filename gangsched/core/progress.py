@@ -7,7 +7,7 @@ takes the member; a member's failure is reused from the plan that found it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -29,11 +29,17 @@ MOST_IN_VAIN = 3
 
 
 class Progress:
-    """Rounds read the results of `earlier` plans from it and add their own."""
+    """Rounds read the results of `earlier` plans from it and add their own.
+
+    Of a tree: `parts` has what was decided of its parts, by name, and so many choices of children are `refuted`.
+    """
 
     def __init__(self, before: Unfinished | None = None) -> None:
         self._before = before
         self._scope = before.scope if before is not None else ""
+        self._part = ""
+        self.parts: dict[str, Any] = {**before.parts} if before is not None else {}
+        self.refuted = before.refuted if before is not None else 0
         self._passed = set(before.passed) if before is not None else set[str]()
         self._earlier: Mapping[str, str] = before.placed if before is not None else {}
         self._resumed: dict[str, str] = {}
@@ -48,17 +54,25 @@ class Progress:
 
     # --- scopes -----------------------------------------------------------------------------------------------------
 
+    def begin(self, part: str) -> None:
+        """Start a part of a group that is decided in parts, by name: its scopes are not those of the others."""
+        self._part = part
+
     def is_past(self, scope: str) -> bool:
         """Whether a scope was tried and given up, in this plan or an earlier one."""
-        return scope in self._passed
+        return self._named(scope) in self._passed
 
     def enter(self, scope: str) -> None:
         """Start a scope, by name; results from other scopes do not count in it."""
-        if scope != self._scope:
-            if self._scope:
+        name = self._named(scope)
+        if name != self._scope:
+            if self._scope and self._scope.partition("\n")[0] in {self._part, self._scope}:
                 self._passed.add(self._scope)
-            self._earlier, self._resumed, self._placed, self._scope = {}, {}, [], scope
+            self._earlier, self._resumed, self._placed, self._scope = {}, {}, [], name
             self._failed_earlier, self._failed, self.searched = {}, {}, False
+
+    def _named(self, scope: str) -> str:
+        return f"{self._part}\n{scope}" if self._part else scope
 
     # --- members ----------------------------------------------------------------------------------------------------
 
@@ -179,6 +193,7 @@ class Progress:
         shortages = {**(before.shortages if before is not None else {}), **self._shortages}
         choices = ledger.choices + (before.choices if before is not None else 0)
         known = len(placed) + len(failed) + len(rooms) + len(shortages) + self.searched
+        known += len(self.parts) + self.refuted
         known += len(ledger.occupancy.storage.known_needs)  # derived by this plan and those before
         is_further = (
             before is None or ledger.choices > 0 or (len(self._passed), known) > (len(before.passed), before.known)
@@ -191,6 +206,8 @@ class Progress:
             known=known,
             scope=self._scope,
             passed=frozenset(self._passed),
+            parts=self.parts,
+            refuted=self.refuted,
             choices=choices,
             placed=placed,
             failed=failed,

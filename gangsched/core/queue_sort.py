@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Set
 from typing import Final
 
-from gangsched.model.gang import Group, Rank
+from gangsched.model.gang import Group, Rank, namespace_of
 from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.objects import Pod, Shape
 from gangsched.model.resources import CPU, MEMORY
@@ -31,7 +31,7 @@ def in_turns(groups: Iterable[Group], looked_at: Set[str]) -> list[Group]:
     keyed = []
     for place, group in enumerate(groups):
         rank = (group.id in looked_at, -group.priority, not group.broken)
-        of_namespace = (*rank, group.id.partition("/")[0].removeprefix("pod:"))
+        of_namespace = (*rank, namespace_of(group.gangs[0].id))
         keyed.append(((*rank, turns[of_namespace], place), group))
         turns[of_namespace] += 1
     return [group for _, group in sorted(keyed, key=lambda entry: entry[0])]

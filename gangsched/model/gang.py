@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from gangsched.model.gpu_policy import NO_CONSTRAINTS, PlacementConstraints
 from gangsched.model.objects import Pod
@@ -20,6 +20,12 @@ from gangsched.model.storage import Selection
 
 Rank: TypeAlias = tuple[int, bool, int, str]
 """Where a group stands among all that wait (Q1, Q2); smaller goes first."""
+
+
+PLAIN: Final = "pod:"
+"""Begins the id of a plain pod, and of its group."""
+TREE: Final = "tree:"
+"""Begins the id of the group of a parent's children (I9), which may be a gang's id without it."""
 
 
 class Mode(StrEnum):
@@ -153,11 +159,12 @@ class Gang:
 class Group:
     """Gangs decided together, sorted by id.
 
-    `refusal` is an error in the group's declaration (I4). `clock_started_s` is the monotonic second of its first hold
-    (T1), None without holds. `yielded_to` is the group that it yielded to (D1). `avoid` are nodes whose kubelet
-    recently rejected a member (B6). `generation` changes with every change of the group; `rounds` counts its rounds. An
-    `unchanged` group holds, and nothing that its last verdict depends on has changed: it is not decided again, but may
-    yield (D1).
+    `refusal` is an error in the group's declaration (I4). A tree has a `parent`, whose children its gangs are; of them
+    `min_children` start together and each other one whole by itself. None in any other group, of which all gangs start
+    together (I9). `clock_started_s` is the monotonic second of its first hold (T1), None without holds. `yielded_to` is
+    the group that it yielded to (D1). `avoid` are nodes whose kubelet recently rejected a member (B6). `generation`
+    changes with every change of the group; `rounds` counts its rounds. An `unchanged` group holds, and nothing that its
+    last verdict depends on has changed: it is not decided again, but may yield (D1).
     """
 
     id: str
@@ -172,17 +179,19 @@ class Group:
     generation: int = 0
     rounds: int = 0
     unchanged: bool = False
+    parent: str = ""
+    min_children: int | None = None
 
     @property
     def namespaces(self) -> frozenset[str]:
         """Namespaces of its gangs; objects of one namespace may be named to a group of only that one."""
-        return frozenset(gang.id.removeprefix("pod:").partition("/")[0] for gang in self.gangs)
+        return frozenset(namespace_of(gang.id) for gang in self.gangs)
 
     def is_of(self, key: str) -> bool:
         """Whether the whole group is in the namespace of `key`, an object or a group, so that its
         messages may name it.
         """
-        return self.namespaces == {key.removeprefix("pod:").partition("/")[0]}
+        return self.namespaces == {namespace_of(key)}
 
     @property
     def strict(self) -> bool:
@@ -220,3 +229,13 @@ class Group:
     def wait_time_s(self) -> float:
         """Shortest wait time of the group's gangs, since the group times out as a whole (semantics T1)."""
         return min(gang.wait_time_s for gang in self.gangs)
+
+
+def namespace_of(key: str) -> str:
+    """Namespace of a gang or group, by its id."""
+    return key.removeprefix(PLAIN).removeprefix(TREE).partition("/")[0]
+
+
+def shown(group_id: str) -> str:
+    """A group as its users read it."""
+    return group_id.removeprefix(TREE).replace(PLAIN, "pod ", 1)

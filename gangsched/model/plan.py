@@ -109,6 +109,7 @@ class Unfinished:
     `searched`: other orders of placing were tried in that scope. It took so many `plans`; the last `in_vain` of them
     made no progress beyond `known` facts. `versions` of nodes and `storage` are those of the last plan, `claim_needs`
     what plans derived from that storage. It `goes_first` where only making room for it took more work than was left.
+    Of a tree, `parts` has what was decided of its parts, by name, and so many choices of children are `refuted`.
     """
 
     group: str
@@ -119,6 +120,8 @@ class Unfinished:
     goes_first: bool = False
     scope: str = ""
     passed: frozenset[str] = frozenset()
+    parts: Mapping[str, Any] = field(default_factory=dict)
+    refuted: int = 0
     choices: int = 0
     placed: Mapping[str, str] = field(default_factory=dict)
     failed: Mapping[str, Refusal] = field(default_factory=dict)

@@ -72,8 +72,9 @@ class Committer:
         placements = (*verdict.binds, *verdict.holds)
         if newest.table is not planned_on.table:
             placed = [(each.pod, each.node) for each in placements]
-            gangs = self._registry.groups[verdict.group].gangs
-            group = Group(id=verdict.group, gangs=tuple(self._registry.view(gang) for gang in gangs))
+            record = self._registry.groups[verdict.group]
+            gangs = tuple(self._registry.view(gang) for gang in record.gangs)
+            group = Group(id=verdict.group, gangs=gangs, min_children=record.min_children)
             if not keeps_together(group, placed, newest.table):
                 return False
         newest.respect_nominations(min((each.pod.priority for each in placements), default=0), but=verdict.group)

@@ -156,6 +156,8 @@ def _spec(record: GangRecord) -> Json | None:
         "preferred topology": spec.constraints.preferred,
         "slices": format_slices(spec.constraints.slices),
         "preemption delay": spec.preemption_delay_s,
+        "parent": spec.parent,
+        "min children": "all" if spec.min_children is None else spec.min_children,
     }
     return {name: {"value": values.get(name), "source": source} for name, source in spec.sources}
 

@@ -14,6 +14,7 @@ from gangsched.api.dialects.leader_worker_set import owner_problem
 from gangsched.api.gang_spec import gang_id, preemption_delay
 from gangsched.api.run_time import run_time
 from gangsched.model.disruption import PodDisruptionBudget
+from gangsched.model.gang import PLAIN
 from gangsched.model.objects import Namespace, Node, Pod, PodGroup, Service, stand_in
 from gangsched.model.protocol import (
     Applied,
@@ -44,7 +45,6 @@ from gangsched.state.reporting.gang_numbers import GangCounts
 from gangsched.state.reserving.overruns import Overruns
 from gangsched.state.set_aside import SetAside
 
-PLAIN = "pod:"
 """Before the "namespace/name" of a pod without a gang; no namespace has a colon, so it is no gang's id."""
 ANSWERS: dict[type, Change] = {
     Bound: Change.ANSWERED_BOUND,

@@ -13,7 +13,7 @@ from gangsched.api import keys
 from gangsched.api.gang_spec import GangDefaults, GangSpec, gang_id, gang_spec, preemption_delay
 from gangsched.api.problem import Problem
 from gangsched.api.run_time import UNKNOWN, RunTime, enforced, longest, run_time
-from gangsched.model.gang import MatchPolicy
+from gangsched.model.gang import MatchPolicy, namespace_of
 from gangsched.model.objects import TERMINAL, PermitStamp, Phase, Pod, PodGroup
 from gangsched.state.members import KEEPS_STAMP, STARTED, Member, State
 from gangsched.state.reporting.reported import Reported
@@ -54,6 +54,8 @@ class GangRecord:
     preemptions: int = 0
     #: Why slices are not made by index, though members have some.
     index_problem: Problem | None = None
+    #: It had members at the last refresh: no gang may name it as its parent (I9).
+    has_pods: bool = False
     _reported: Reported | None = None
 
     @property
@@ -71,7 +73,7 @@ class GangRecord:
     @property
     def namespace(self) -> str:
         """Namespace of its pods."""
-        return self.id.removeprefix("pod:").partition("/")[0]
+        return namespace_of(self.id)
 
     @property
     def pod_group(self) -> PodGroup | None:

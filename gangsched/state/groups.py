@@ -1,7 +1,8 @@
 """Gangs and the groups in which they are decided.
 
 Invariant: every gang is in exactly one group; a declared group exists only while all its gangs list the same set
-(semantics I4); until then each gang is a group of its own that is refused. Only `refresh` rebuilds what changed.
+(semantics I4); until then each gang is a group of its own that is refused. Gangs that name one parent are a group
+(I9). Only `refresh` rebuilds what changed.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from itertools import accumulate, count, islice, takewhile
 from math import inf
 
 from gangsched.api.gang_spec import GangDefaults
-from gangsched.model.gang import Gang, Group, Refusal
+from gangsched.model.gang import TREE, Gang, Group, Refusal, namespace_of
 from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.plan import Verdict
 from gangsched.model.reasons import Reason
@@ -24,6 +25,8 @@ from gangsched.state.podgroup_names import PodGroupNames
 POD_GROUP_WAIT_S = 1.0
 """How long a gang waits for its PodGroup before it is told that there is none (semantics I2). The API server may have
 created the PodGroup before the pod: they come by two watches, and no order holds between them."""
+MOST_CHILDREN = 128
+"""Gangs that may name one parent: each is compared with each, and all of them are decided in one plan."""
 AT_A_TIME = 250
 """Gangs that are grouped anew in one refresh only because one changed that they name and are not decided with."""
 UNITS_A_GANG = 8
@@ -37,7 +40,8 @@ class GroupRecord:
     `accused` are gangs that the group's refusal blames. `generation` changes with every change of the group and is
     never reused, so that a plan for a group that was regrouped meanwhile is recognised as outdated (B2). Room is made
     for a `nominated` group, whose clock waits (V16). `taken` is the message while bound members are evicted (V17).
-    `decided_s` is the monotonic second of the last verdict; `yields` counts its yields (D1).
+    `decided_s` is the monotonic second of the last verdict; `yields` counts its yields (D1). `parent` and
+    `min_children` are those of a tree (I9).
     """
 
     id: str
@@ -55,6 +59,8 @@ class GroupRecord:
     decided_s: float | None = None
     yields: int = 0
     view: Group | None = None
+    parent: str = ""
+    min_children: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +148,8 @@ class Registry:
                 avoid=frozenset(record.avoid),
                 generation=record.generation,
                 rounds=record.rounds,
+                parent=record.parent,
+                min_children=record.min_children,
             )
         return record.view
 
@@ -199,11 +207,14 @@ class Registry:
             record.read_run_time(self.defaults.expected_runtime_s, ignored=record.namespace in self._ignored)
             if record.plain:
                 record.read_delay(self.defaults)
-            before = self._siblings(gang_id)
+            before, named = self._siblings(gang_id), _named_by(record)
             is_new = gang_id not in self._views
             if not record.plain and record.read_spec(defaults=self.defaults):
-                self._mention(record, before)
+                self._mention(record, named)
                 regroup |= {gang_id} | before | self._siblings(gang_id)
+                self._later |= self._mentioned_by.get(gang_id, {})
+            if record.has_pods is not bool(record.members):
+                record.has_pods = not record.has_pods
                 self._later |= self._mentioned_by.get(gang_id, {})
             self._views[gang_id] = self._view(record, now_s)
             if is_new:
@@ -246,15 +257,21 @@ class Registry:
         self.pod_group_names.found(gang_id)
 
     def _siblings(self, gang_id: str) -> set[str]:
-        """Gangs listed by this one or decided with it."""
+        """Gangs listed by this one or decided with it; too many children of one parent are each refused alone."""
         record = self.gangs.get(gang_id)
         listed = set(record.spec.group) if record and record.spec else set()
+        if (
+            record
+            and record.spec
+            and len(of_parent := self._mentioned_by.get(record.spec.parent, {})) <= MOST_CHILDREN + 1
+        ):
+            listed |= of_parent.keys()
         group = self.groups.get(self.group_of.get(gang_id, ""))
         return listed | set(group.gangs if group else ())
 
-    def _mention(self, record: GangRecord, before: set[str]) -> None:
+    def _mention(self, record: GangRecord, before: Iterable[str]) -> None:
         self._unmention(record, before)
-        for other in record.spec.group if record.spec else ():
+        for other in _named_by(record):
             if other != record.id:
                 self._mentioned_by.setdefault(other, {})[record.id] = None
 
@@ -267,7 +284,7 @@ class Registry:
 
     def _forget(self, record: GangRecord) -> None:
         """Drop the state of a gang of which nothing is left (semantics I6)."""
-        self._unmention(record, record.spec.group if record.spec else ())
+        self._unmention(record, _named_by(record))
         del self.gangs[record.id]
         self._found(record.id)
         self._views.pop(record.id, None)
@@ -276,36 +293,56 @@ class Registry:
         """Form the groups of these gangs anew; returns ids of groups that no longer exist."""
         left = {self.group_of[gang_id] for gang_id in gang_ids if gang_id in self.group_of}
         former = {gang_id: self.groups[self.group_of[gang_id]] for gang_id in gang_ids if gang_id in self.group_of}
+        trees: dict[str, GroupRecord] = {}
         for gang_id in sorted(gang_ids):
             record = self.gangs.get(gang_id)
             if record is None:
                 self.group_of.pop(gang_id, None)
+            elif record.spec is not None and record.spec.parent in trees and record.spec.group_problem is None:
+                self.group_of[gang_id] = trees[record.spec.parent].id
             else:
-                self.group_of[gang_id] = self._formed(record, former.get(gang_id)).id
-        gone = {group_id for group_id in left if self.group_of.get(group_id) != group_id}
-        for group_id in gone:  # a group is named after its first gang
+                formed = self._formed(record, former.get(gang_id))
+                self.group_of[gang_id] = formed.id
+                if formed.parent:
+                    trees[formed.parent] = formed
+        gone = {
+            each for each in left if all(self.group_of.get(gang) != each for gang in (each, *self.groups[each].gangs))
+        }
+        for group_id in gone:  # a group is named after its first gang, a tree after its parent
             self.groups.pop(group_id, None)
         return gone
 
     def _formed(self, record: GangRecord, former: GroupRecord | None) -> GroupRecord:
         """The group of a gang; a new one keeps the clock and the avoided nodes of its first gang's `former` group."""
         gangs, refusal, accused = self._resolve(record)
-        group = self.groups.get(gangs[0])
-        if group is None or group.gangs != gangs:
-            group = self.groups[gangs[0]] = GroupRecord(id=gangs[0], gangs=gangs)
+        parent = record.spec.parent if record.spec is not None and refusal is None else ""
+        group_id = TREE + parent if parent else gangs[0]
+        group = self.groups.get(group_id)
+        if group is not None and parent:
+            group.gangs = gangs  # children come and go, and the others wait on
+        elif group is None or group.gangs != gangs:
+            group = self.groups[group_id] = GroupRecord(id=group_id, gangs=gangs)
             if former is not None:
                 group.clock_s, group.avoid = former.clock_s, dict(former.avoid)
         group.refusal, group.accused = refusal, accused
+        group.parent, group.min_children = parent, self._min_children(parent, gangs) if parent else None
         return group
 
     def _resolve(self, record: GangRecord) -> tuple[tuple[str, ...], Refusal | None, tuple[str, ...]]:
-        """(the gangs decided with this one, why they are refused as a group, who is to blame) (semantics I4)."""
+        """(the gangs decided with this one, why they are refused as a group, who is to blame) (semantics I4, I9)."""
         alone = (record.id,)
         spec = record.spec
-        if spec is None or spec.group == alone:
+        if spec is None:
             return alone, None, ()
         if spec.group_problem is not None:
             return alone, Refusal(Reason.INVALID_GANG, spec.group_problem), ()
+        if spec.parent:
+            problem = self._parent_problem(spec.parent, record.id)
+            if problem:
+                return alone, Refusal(Reason.INVALID_GANG, problem), ()
+            return self._children(spec.parent), None, ()
+        if spec.group == alone:
+            return alone, None, ()
         without = tuple(other for other in spec.group if not self._consents(other, spec.group))
         near = tuple(other for other in without if namespace_of(other) == namespace_of(record.id))
         absent = [other for other in near if not self._declared(other)]
@@ -320,6 +357,33 @@ class Registry:
             return alone, Refusal(Reason.WAITING_FOR_GANG, text), ()
         return spec.group, None, ()
 
+    def _children(self, parent: str) -> tuple[str, ...]:
+        """The gangs that are decided as children of this parent, sorted."""
+        named_by = ((gang_id, self.gangs[gang_id].spec) for gang_id in self._mentioned_by[parent])
+        return tuple(sorted(each for each, spec in named_by if spec is not None and spec.is_child_of(parent)))
+
+    def _parent_problem(self, parent: str, gang_id: str) -> str:
+        """Why gangs cannot be children of this parent; "" if they can."""
+        if len(self._mentioned_by[parent]) > MOST_CHILDREN:
+            return f"more than {MOST_CHILDREN} gangs name {parent} as their parent"
+        there = self.gangs.get(parent)
+        if there is None:
+            return ""
+        if there.spec is not None and there.spec.parent:
+            return f"{parent}, the parent of gang {gang_id}, names a parent itself: a tree has two levels"
+        if there.members:
+            return (
+                f"{parent}, the parent of gang {gang_id}, has pods itself: a part of a tree has either pods or children"
+            )
+        return ""
+
+    def _min_children(self, parent: str, gangs: tuple[str, ...]) -> int:
+        """What the PodGroup of the parent's name states, else the oldest child that states a minimum, else all."""
+        records = sorted((self.gangs[each] for each in gangs), key=lambda each: (each.creation_s, each.id))
+        stated = (self.gangs.get(parent), *records)
+        specs = (each.spec for each in stated if each is not None and each.spec is not None)
+        return next((spec.min_children for spec in specs if spec.min_children is not None), len(gangs))
+
     def _consents(self, gang_id: str, group: tuple[str, ...]) -> bool:
         """Whether the gang exists and lists the same group."""
         return self._declared(gang_id) and (found := self.gangs[gang_id].spec) is not None and found.group == group
@@ -330,9 +394,10 @@ class Registry:
         return record is not None and record.spec is not None and not record.spec.pod_group_missing
 
 
-def namespace_of(gang_id: str) -> str:
-    """Namespace of a gang; not for plain pods."""
-    return gang_id.partition("/")[0]
+def _named_by(record: GangRecord) -> tuple[str, ...]:
+    """The gangs that a gang lists, and its parent."""
+    spec = record.spec
+    return () if spec is None else (*spec.group, *((spec.parent,) if spec.parent else ()))
 
 
 def below_minimum(gang: Gang) -> bool:

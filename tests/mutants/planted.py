@@ -10,6 +10,7 @@ from tests.mutants import (  # noqa: F401
     planted_preemption,
     planted_requests,
     planted_reservations,
+    planted_trees,
 )
 from tests.mutants.mutant import MUTANTS
 

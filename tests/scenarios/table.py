@@ -15,7 +15,7 @@ import yaml
 
 FOLDER: Final = Path(__file__).parent
 RULES: Final = (
-    *(f"I{n}" for n in range(1, 7)),
+    *(f"I{n}" for n in (*range(1, 7), 9)),
     *(f"Q{n}" for n in range(1, 6)),
     *(f"P{n}" for n in range(1, 5)),
     "F1",

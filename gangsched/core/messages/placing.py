@@ -16,7 +16,7 @@ from gangsched.core.diagnosis import Amounts, Shortage
 from gangsched.core.filter import pre_filter, refusals, static_fit
 from gangsched.core.reserve import Ledger
 from gangsched.core.scopes import closed, kept_from, standing
-from gangsched.model.gang import Gang, Group, Refusal
+from gangsched.model.gang import Gang, Group, Refusal, shown
 from gangsched.model.objects import Pod, Shape
 from gangsched.model.reasons import Reason
 from gangsched.model.resources import PODS, format_quantity
@@ -268,13 +268,33 @@ def strict_holds_nothing(number: int) -> Refusal:
 
 def yielded(group: Group, beneficiary: str) -> Refusal:
     """Refusal of a group that released its holds for another (semantics D1)."""
-    name = beneficiary.replace("pod:", "pod ", 1) if group.is_of(beneficiary) else "a group of another namespace"
+    name = shown(beneficiary) if group.is_of(beneficiary) else "a group of another namespace"
     return Refusal(Reason.YIELDED, f"the group released its holds so that {name} can start")
 
 
 def waiting_for_sibling(gang_id: str, cause: Refusal) -> Refusal:
     """Refusal of the other gangs of a group if one of them is not ready."""
     return Refusal(Reason.WAITING_FOR_GANG, f"waiting for gang {gang_id} of the same group", cause.text)
+
+
+def children_missing(group: Group, ready: int, unready: tuple[str, Refusal] | None) -> Refusal:
+    """Refusal of a tree of which too few children are ready; `unready` is the first one that is not, and why (G4)."""
+    least = group.min_children or 0
+    lacks = f"{least - ready} {'is' if least - ready == 1 else 'are'} missing"
+    cause = f"gang {unready[0]}: {unready[1].now or unready[1].text}" if unready is not None else lacks
+    of = f"{ready} of {least} needed {'child' if least == 1 else 'children'}"
+    now = f"{of} {'is' if ready == 1 else 'are'} ready; {cause}"
+    return Refusal(Reason.WAITING_FOR_GANG, f"waiting for children of {group.parent}", now)
+
+
+def no_choice(group: Group, first: Refusal, lack: int, ready: int, *, proven: bool) -> Refusal:
+    """Refusal of a tree without a place for `lack` of the ready children; `first` is that of the first choice.
+
+    Not `proven` if places were only tried one after the other.
+    """
+    found = "fit together" if proven else "were found places together"
+    text = f"no {lack} of the {ready} ready children of {group.parent} {found}; {first.message}"
+    return replace(first, message=text)
 
 
 def permitted(placed: int) -> Refusal:

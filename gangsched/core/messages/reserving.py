@@ -12,6 +12,7 @@ from typing import assert_never
 
 from gangsched.api import keys
 from gangsched.api.timestamps import format_timestamp
+from gangsched.model.gang import shown
 from gangsched.model.plan import Verdict
 from gangsched.model.reasons import Reason
 from gangsched.model.reservation import Blocker, KeptFor, NotEntitled, NotReserved, Reserved
@@ -120,7 +121,7 @@ def _when(waits_for: Sequence[Blocker], namespace: str) -> str:
         return ""
     if not own:
         return ", when another group has ended" if number == 1 else f", when {number} other groups have ended"
-    name = own.replace("pod:", "pod ", 1)
+    name = shown(own)
     return f", when {name} and {number - 1} more have ended" if number > 1 else f", when {name} has ended"
 
 

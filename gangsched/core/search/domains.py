@@ -125,8 +125,13 @@ def pinned(group: Group, ledger: Ledger) -> Scope | None:
 def keeps_together(group: Group, placed: Sequence[tuple[Pod, str]], table: NodeTable) -> bool:
     """Whether these placements still satisfy the group's required domains by the current node labels (B2).
 
-    Running members matter only if they fix the domain of others: changed labels move no pod.
+    Running members matter only if they fix the domain of others: changed labels move no pod. Of a tree, each child has
+    domains of its own (I9).
     """
+    if group.min_children is not None:
+        uids = {gang.id: {pod.uid for pod in (*gang.pending, *gang.retry)} for gang in group.gangs}
+        parts = ((replace(group, gangs=(gang,), min_children=None), uids[gang.id]) for gang in group.gangs)
+        return all(keeps_together(part, [each for each in placed if each[0].uid in own], table) for part, own in parts)
     topology, _ = required_keys(group)
     if topology and placed:
         inside = level(topology, table)

@@ -411,10 +411,11 @@ class Nominations:
         return {self._registry.gangs[gang_id].namespace for gang_id in gangs} == {victim.namespace}
 
     def _has_started(self, group: GroupRecord) -> bool:
-        """Whether every gang of the group is whole."""
-        gangs = [self._registry.gangs[gang_id] for gang_id in group.gangs]
+        """Whether every gang of the group is whole; of a tree, as many as its minimum."""
+        gangs = [self._registry.gangs[gang_id] for gang_id in nominees.chosen_gangs(group, (), self._registry)]
         waiting = nominees.waiting(group, self._registry)
-        return all(not waiting if gang.plain else gang.passed is not None and not gang.incomplete for gang in gangs)
+        whole = [not waiting if gang.plain else gang.passed is not None and not gang.incomplete for gang in gangs]
+        return bool(whole) and all(whole)
 
     def monotonic_s(self, wall_s: float) -> float:
         """Convert epoch seconds to monotonic seconds, as of the last `look`."""

@@ -8,7 +8,7 @@ may be vacant for a short time, since controllers take time to replace a pod.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 
 from gangsched.model.gang import Gang
 from gangsched.state.groups import GroupRecord, Registry
@@ -60,7 +60,19 @@ def is_short(nominees: Mapping[str, Nominee], group: GroupRecord, registry: Regi
     if any(nominee.vacant_s is not None and now_s >= nominee.vacant_s + VACANT_S for nominee in nominees.values()):
         return True
     have = Counter(nominee.gang for nominee in nominees.values())
-    return any(have[gang_id] < needs(registry.view(gang_id)) for gang_id in group.gangs)
+    chosen = chosen_gangs(group, have, registry)
+    return not chosen or any(have[gang_id] < needs(registry.view(gang_id)) for gang_id in chosen)
+
+
+def chosen_gangs(group: GroupRecord, have: Container[str], registry: Registry) -> tuple[str, ...]:
+    """The gangs that a nomination is for: of a tree with a minimum of children, those in `have` and those that started.
+
+    None of them if these are too few for the minimum.
+    """
+    if group.min_children is None:
+        return group.gangs
+    found = tuple(each for each in group.gangs if each in have or registry.view(each).satisfied)
+    return found if len(found) >= group.min_children else ()
 
 
 def needs(gang: Gang) -> int:

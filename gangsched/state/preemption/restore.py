@@ -110,7 +110,7 @@ class _Left:
         of_gang: defaultdict[str, list[Placement]] = defaultdict(list)
         for placement in self.nominated(group):
             of_gang[self._members[placement.pod.uid].gang].append(placement)
-        for gang_id in group.gangs:
+        for gang_id in nominees.chosen_gangs(group, of_gang, self._registry):
             needed = nominees.needs(self._registry.view(gang_id))
             if len(of_gang[gang_id]) < needed:
                 return []

@@ -7,22 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gangsched.api import keys
-from gangsched.api.gang_spec import KUEUE_PLACES, GangDefaults, GangRef, GangSpec, MatchPolicy, Mode, gang_id, gang_spec
+from gangsched.api import keys, values
+from gangsched.api.dialects.kueue import KUEUE_PLACES
+from gangsched.api.gang_spec import GangDefaults, GangRef, GangSpec, MatchPolicy, Mode, gang_id, gang_spec
 from gangsched.api.slice_layers import parse_slices
-from gangsched.api.values import (
-    BadValue,
-    parse_allow_shared,
-    parse_count,
-    parse_delay,
-    parse_gpu_product,
-    parse_groups,
-    parse_level,
-    parse_match_policy,
-    parse_mode,
-    parse_topology,
-    parse_wait_time,
-)
 from gangsched.model.objects import Pod, PodGroup, Shape
 
 SHAPE = Shape(requests=(("pods", 1),))
@@ -149,6 +137,8 @@ def test_defaults_of_a_bare_gang() -> None:
         ("preferred topology", "none"),
         ("slices", "none"),
         ("preemption delay", "default"),
+        ("parent", "none"),
+        ("min children", "none"),
     )
     assert spec.problems == ()
 
@@ -367,19 +357,21 @@ GROUPS_OR_NONE = st.none() | st.builds(
     pod_group, MARKS, min_member=st.none() | st.integers(0, 9), timeout_s=st.none() | st.integers(1, 99)
 )
 PARSERS = {
-    keys.MIN: parse_count,
-    keys.TOTAL: parse_count,
-    keys.MODE: parse_mode,
-    keys.WAIT_TIME: parse_wait_time,
-    keys.GROUPS: parse_groups,
-    keys.MATCH_POLICY: parse_match_policy,
-    keys.ALLOW_SHARED_GPUS: parse_allow_shared,
-    keys.GPU_PRODUCT: parse_gpu_product,
-    keys.TOPOLOGY: parse_topology,
-    keys.PREFERRED_TOPOLOGY: parse_level,
-    keys.KUEUE_TOPOLOGY: parse_level,
+    keys.MIN: values.parse_count,
+    keys.TOTAL: values.parse_count,
+    keys.MODE: values.parse_mode,
+    keys.WAIT_TIME: values.parse_wait_time,
+    keys.GROUPS: values.parse_groups,
+    keys.PARENT: values.parse_parent,
+    keys.MIN_CHILDREN: values.parse_count,
+    keys.MATCH_POLICY: values.parse_match_policy,
+    keys.ALLOW_SHARED_GPUS: values.parse_allow_shared,
+    keys.GPU_PRODUCT: values.parse_gpu_product,
+    keys.TOPOLOGY: values.parse_topology,
+    keys.PREFERRED_TOPOLOGY: values.parse_level,
+    keys.KUEUE_TOPOLOGY: values.parse_level,
     keys.SLICES: parse_slices,
-    keys.PREEMPTION_DELAY: parse_delay,
+    keys.PREEMPTION_DELAY: values.parse_delay,
 }
 
 
@@ -388,7 +380,7 @@ def is_bad(key: str, text: str) -> bool:
     (parse,) = (parser for names, parser in PARSERS.items() if key in names)
     try:
         parse(text)
-    except BadValue:
+    except values.BadValue:
         return True
     return False
 
@@ -401,17 +393,17 @@ def test_any_text_in_any_key_gives_a_spec(pods: list[Pod], group: PodGroup | Non
     assert spec.total >= (spec.min_member or 0)
     assert spec.wait_time_s > 0
     assert list(spec.group) == sorted(set(spec.group))
-    assert ("ns/g" in spec.group) == (spec.group_problem is None)
+    assert ("ns/g" in spec.group and not (spec.parent and len(spec.group) > 1)) == (spec.group_problem is None)
     marks = [each.gang_metadata for each in pods] + ([group.gang_metadata] if group else [])
-    placing = (*keys.TOPOLOGY, *keys.KUEUE_TOPOLOGY, *keys.SLICES)
+    placing = (*keys.TOPOLOGY, *keys.KUEUE_TOPOLOGY, *keys.SLICES, *keys.PARENT, *keys.MIN_CHILDREN)
     texts = [(key, dict(each).get(key)) for each in marks for key in placing]
     unreadable = any(is_bad(key, text) for key, text in texts if text is not None)
     unreadable |= any(len({dict(each.gang_metadata).get(key) for each in pods}) > 1 for key in KUEUE_PLACES)
     layers = spec.constraints.slices
     waits = spec.min_member is None or spec.pod_group_missing or unreadable
     assert (spec.waiting_for is not None) == (waits or bool(layers and layers[0].size > spec.total))
-    assert not layers or spec.mode is Mode.STRICT
-    assert len(spec.sources) == 14
+    assert not (layers or spec.parent) or spec.mode is Mode.STRICT
+    assert len(spec.sources) == 16
     assert all(len(problem.text) < 1000 and problem.text.isprintable() for problem in spec.problems)
 
 

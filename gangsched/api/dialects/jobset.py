@@ -1,0 +1,25 @@
+"""JobSet's annotations on pods: jobs that each have a domain for themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from gangsched.api import keys
+from gangsched.api.problem import Problem, quoted
+
+
+def exclusive_jobs(pods: Iterable[tuple[str, Mapping[str, str]]], min_member: int | None) -> list[Problem]:
+    """Report that JobSet creates the other pods of a Job after its first one has a node, which a gang waits for.
+
+    `pods` are the names of pods and their keys; the first one that is meant is reported.
+    """
+    for pod, stated in pods:
+        value = stated.get(keys.JOBSET_EXCLUSIVE)
+        if value is not None and keys.JOBSET_NODE_SELECTOR not in stated and (min_member or 0) > 1:
+            text = (
+                f"{keys.JOBSET_EXCLUSIVE} of pod {pod}: JobSet creates the other pods of a Job after its "
+                "first one has a node, so a minimum above the number of Jobs is never reached; remove the "
+                f"annotation, or use {keys.JOBSET_NODE_SELECTOR}."
+            )
+            return [Problem(keys.JOBSET_EXCLUSIVE, quoted(value), "", text, pod)]
+    return []

@@ -1,0 +1,347 @@
+"""Trees: gangs with one parent, its children, of which a minimum starts together and each other one whole (I9).
+
+Invariant: a child starts whole or not at all. What is above a minimum, of a child or of the tree, is placed after all
+minimums. Children that require no domains are placed together, and are refused only after every choice of different
+ones was tried; those that do are placed one after the other, each in domains of its own.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+from gangsched.core.messages import placing
+from gangsched.core.permit import permitted
+from gangsched.core.pre_filter import not_ready
+from gangsched.core.progress import Progress
+from gangsched.core.reserve import Ledger
+from gangsched.core.work import OutOfWork
+from gangsched.model.gang import Gang, Group, MatchPolicy, Placement, Refusal
+from gangsched.model.objects import Pod
+from gangsched.model.plan import Need, Verdict
+
+Decide: TypeAlias = Callable[[Group], Verdict]
+Made: TypeAlias = tuple[Verdict, Sequence[Gang]]
+"""What was decided of some children."""
+UNITS_A_CHOICE = 10
+"""Units of coming to one choice of children, with a fifth of one for each child of it."""
+FIRST = "first choice"
+
+
+def needed(group: Group) -> Group:
+    """The children that the minimum of a tree needs: those that started, and of others the first that are ready.
+
+    Only they preempt and have reservations. Any group that is no tree is returned as it is.
+    """
+    if group.min_children is None:
+        return group
+    started, ready = _started(group), [gang for gang in _waiting(group) if not_ready(gang) is None]
+    lack = max(group.min_children, 1) - len(started)
+    chosen = (*started, *ready[: max(0, lack)]) or group.gangs
+    return replace(group, gangs=tuple(sorted(chosen, key=_id)), min_children=None)
+
+
+@dataclass(eq=False)
+class TreeDecision:
+    """One decision about a tree: `decide` decides a part of it as a group of its own.
+
+    `hopeless` is why sums refute a child even by itself. `above` are gangs with members above their minimum, as they
+    are once the minimum is bound.
+    """
+
+    group: Group
+    ledger: Ledger
+    decide: Decide
+    hopeless: Callable[[Gang], Refusal | None]
+    progress: Progress
+    made: list[Verdict] = field(default_factory=list)
+    told: dict[str, Refusal] = field(default_factory=dict)
+    above: list[Gang] = field(default_factory=list)
+    _kinds: dict[str, object] = field(default_factory=dict)
+    _of_choice: list[str] = field(default_factory=list)
+
+    def verdict(self) -> Verdict:
+        """Decide the tree; a refusal of its minimum leaves the other children unchanged."""
+        group = self.group
+        self.ledger.work.charge(5 * len(group.gangs) + sum(len(gang.pending) for gang in group.gangs) // 4)
+        started, waiting = _started(group), _waiting(group)
+        unready = {gang.id: why for gang in waiting if (why := not_ready(gang)) is not None}
+        ready = [gang for gang in waiting if gang.id not in unready]
+        lack = max(0, (group.min_children or 0) - len(started))
+        self.told |= unready
+        refused: Refusal | None = None
+        short = [gang for gang in started if gang.bound + gang.succeeded < min(gang.permitted_min, gang.min_member)]
+        others = [gang for gang in started if gang not in short]
+        try:
+            for gang in short:
+                self._place(gang)
+            if lack > len(ready):
+                refused = placing.children_missing(group, len(started) + len(ready), next(iter(unready.items()), None))
+                self.told |= {gang.id: refused for gang in ready}
+            else:
+                refused = self._choose(ready, lack)
+            if refused is None:
+                for gang in ready:
+                    if gang.id not in self.told:
+                        self._place(gang)
+            for gang in (*others, *self.above):
+                self._place(gang)
+        except OutOfWork:
+            if not any(each.binds for each in self.made):
+                raise
+            # The next plan decides the rest: the group has changed.
+        return self._merged(refused)
+
+    # --- which children start ---------------------------------------------------------------------------------------
+
+    def _choose(self, ready: Sequence[Gang], lack: int) -> Refusal | None:
+        """Place the first choice of children that fits; a refusal if none does."""
+        if not lack:
+            return None
+        progress, proven = self.progress, True
+        first: Verdict | None = progress.parts.get(FIRST)
+        for number, chosen in enumerate(self._choices(ready, lack)):
+            self.ledger.work.charge(UNITS_A_CHOICE + lack // 5 if number >= progress.refuted else 1)
+            if number < progress.refuted:
+                continue
+            self._of_choice.clear()
+            found = self._fit(f"choice {number}", chosen)
+            if not isinstance(found, Verdict):
+                for verdict, gangs in found:
+                    self._keep(verdict, gangs)
+                return None
+            if first is None:
+                first = found
+            elif not found.told.never:
+                first = replace(first, told=replace(first.told, never=False))
+            for name in self._of_choice:
+                progress.parts.pop(name, None)
+            progress.parts[FIRST], progress.refuted = first, number + 1
+        assert first is not None
+        several = lack < len(ready) and len({*map(self._kind, ready)}) > 1
+        if several:
+            proven = len(self._apart(ready)) == 1
+            told = placing.no_choice(self.group, first.told, lack, len(ready), proven=proven)
+            told = replace(told, never=told.never and self._none_ever(ready, lack))
+            shapes = dict.fromkeys(pod.shape for gang in ready for pod in gang.pending)
+            first = replace(first, told=told, needs=tuple(Need(shape, 0) for shape in shapes), gangs=())
+        self.made.append(first)
+        self.told |= {gang.id: first.told for gang in ready} | dict(first.gangs)
+        return first.told
+
+    def _choices(self, ready: Sequence[Gang], lack: int) -> Iterator[Sequence[Gang]]:
+        """Choices that differ in kinds of children, the first in order first; of one kind, the first ones are taken."""
+        yield ready[:lack]
+        kinds = self._by_kind(ready)
+        if lack == len(ready) or len(kinds) == 1:
+            return
+        fit = [gangs for gangs in kinds if self._hopeless(gangs[0]) is None]
+        first = Counter(self._kind(gang) for gang in ready[:lack])
+        for counts in _counts([len(gangs) for gangs in fit], lack):
+            chosen = [gang for gangs, count in zip(fit, counts, strict=True) for gang in gangs[:count]]
+            if Counter(map(self._kind, chosen)) != first:
+                yield chosen
+
+    def _none_ever(self, ready: Sequence[Gang], lack: int) -> bool:
+        """Whether no choice that was not tried, since sums refute a child of it, could fit on empty nodes."""
+        found = [(len(gangs), self._hopeless(gangs[0])) for gangs in self._by_kind(ready)]
+        return all(why is None or why.never for _, why in found) or lack > sum(
+            number for number, why in found if why is None or not why.never
+        )
+
+    def _hopeless(self, gang: Gang) -> Refusal | None:
+        name = f"sums {gang.id}"
+        if name not in self.progress.parts:
+            self.progress.parts[name] = self.hopeless(gang)
+        found: Refusal | None = self.progress.parts[name]
+        return found
+
+    def _by_kind(self, ready: Sequence[Gang]) -> list[list[Gang]]:
+        kinds: dict[object, list[Gang]] = {}
+        for gang in ready:
+            kinds.setdefault(self._kind(gang), []).append(gang)
+        return list(kinds.values())
+
+    def _kind(self, gang: Gang) -> object:
+        """Equal for children of which one fits where the other does."""
+        if gang.id not in self._kinds:
+            self.ledger.work.charge(2 + len(gang.pending) // 4)
+            shapes = frozenset(Counter(pod.shape for pod in gang.pending).items())
+            alike = shapes, gang.min_member, gang.constraints, gang.min_resources, gang.match_policy
+            single = gang.bound or gang.held or gang.kept or any(pod.claims for pod in gang.pending)
+            self._kinds[gang.id] = gang.id if single else alike
+        return self._kinds[gang.id]
+
+    # --- placing children -------------------------------------------------------------------------------------------
+
+    def _fit(self, name: str, chosen: Sequence[Gang]) -> list[Made] | Verdict:
+        """What places all of these children, else the refusal of some of them.
+
+        Where one that requires domains finds none beside those before it, it is tried again as the first.
+        """
+        parts = self._apart(chosen)
+        first: Verdict | None = None
+        tried = 0
+        while True:
+            checkpoint = self.ledger.checkpoint()
+            found: list[Made] = []
+            for gangs in parts:
+                self._of_choice.append(f"{name} {tried} {gangs[0].id}")
+                verdict = self._part(self._of_choice[-1], gangs)
+                if not _starts(gangs, verdict):
+                    break
+                found.append((verdict, gangs))
+            else:
+                return found
+            self.ledger.rollback(checkpoint)
+            first = first or verdict
+            if not found or tried == len(parts):
+                return first
+            tried += 1
+            parts.insert(0, parts.pop(len(found)))
+
+    def _apart(self, gangs: Sequence[Gang]) -> list[Sequence[Gang]]:
+        """Children that require domains, each by itself, and all others together."""
+        apart = [gang for gang in gangs if gang.constraints.topology or gang.constraints.same_product]
+        others = [gang for gang in gangs if gang not in apart] if apart else gangs
+        return [*((gang,) for gang in apart), *((others,) if others else ())]
+
+    def _part(self, name: str, gangs: Sequence[Gang]) -> Verdict:
+        """Decide children as a group, or do as an earlier plan decided. Out of work, it leaves the ledger unchanged."""
+        checkpoint = self.ledger.checkpoint()
+        try:
+            verdict = self._again(name, gangs)
+            if verdict is None:
+                self.ledger.work.charge(UNITS_A_CHOICE + len(self.group.gangs) // 5)
+                self.progress.begin(name)
+                ordered = tuple(sorted(gangs, key=_id))
+                verdict = self.decide(replace(self.group, gangs=ordered, parent="", min_children=None))
+        except OutOfWork:
+            self.ledger.rollback(checkpoint)
+            raise
+        self.progress.parts[name] = verdict
+        return verdict
+
+    def _again(self, name: str, gangs: Sequence[Gang]) -> Verdict | None:
+        """The verdict of an earlier plan on these children, if its nodes still take them; claims are looked at anew."""
+        known: Verdict | None = self.progress.parts.get(name)
+        if known is None or known.releases or any(gang.kept or gang.held for gang in gangs):
+            return None
+        binds, index = known.binds, self.ledger.table.index
+        self.ledger.work.charge(10 + 10 * len(binds))
+        if any(each.claims or each.pod.claims or each.node not in index for each in binds):
+            return None
+        checkpoint = self.ledger.checkpoint()
+        if binds:
+            self.ledger.reserve_many([each.pod for each in binds], [index[each.node] for each in binds])
+        if all(self.ledger.fits_still(each.pod, each.node) for each in binds):
+            return known
+        self.ledger.rollback(checkpoint)
+        return None
+
+    def _place(self, gang: Gang) -> None:
+        """Decide a child by itself, if any of it waits."""
+        if gang.waiting:
+            self._keep(self._part(f"gang {gang.id} {gang.satisfied}", (gang,)), (gang,))
+
+    def _keep(self, verdict: Verdict, gangs: Sequence[Gang]) -> None:
+        """Take a verdict without the members above minimums: their room is free until all minimums are placed."""
+        self.ledger.work.charge(len(verdict.binds))
+        own = dict(verdict.gangs)
+        self.told |= {gang.id: own.get(gang.id, verdict.told) for gang in gangs}
+        of_gang: dict[str, list[Placement]] = {gang.id: [] for gang in gangs}
+        gang_of = {pod.uid: gang.id for gang in gangs if _has_surplus(gang) for pod in gang.pending}
+        for each in verdict.binds if gang_of else ():
+            if each.pod.uid in gang_of:
+                of_gang[gang_of[each.pod.uid]].append(each)
+        later: set[str] = set()
+        for gang in gangs:
+            placed, need = of_gang[gang.id], max(0, gang.min_member - gang.bound)
+            if len(placed) <= need:
+                continue
+            for each in placed[need:]:
+                self.ledger.release(each.pod, each.node)
+            kept = {each.pod.uid for each in placed[:need]}
+            rest = tuple(pod for pod in gang.pending if pod.uid not in kept)
+            later |= {pod.uid for pod in rest}
+            self.above.append(_as_started(gang, rest, [each.node for each in placed[:need]]))
+        if later:
+            binds = tuple(each for each in verdict.binds if each.pod.uid not in later)
+            verdict = replace(verdict, binds=binds, notes=tuple(each for each in verdict.notes if each[0] not in later))
+        self.made.append(verdict)
+
+    def _merged(self, refused: Refusal | None) -> Verdict:
+        """One verdict of all parts."""
+        made = self.made
+        binds = tuple(each for verdict in made for each in verdict.binds)
+        needs = tuple(dict.fromkeys(need for verdict in made for need in verdict.needs))
+        if len([verdict for verdict in made if verdict.needs]) > 1:
+            needs = tuple(Need(shape, 0) for shape in dict.fromkeys(need.shape for need in needs))
+        told = refused
+        if told is None and not binds:
+            told = next((verdict.told for verdict in made if verdict.needs), made[0].told if made else None)
+        if told is None:
+            told = next(iter(self.told.values())) if not made else placing.permitted(len(binds))
+        return Verdict(
+            group=self.group.id,
+            generation=self.group.generation,
+            told=told,
+            round=next((verdict.round for verdict in made if verdict.round is not None), None),
+            binds=binds,
+            releases=tuple(uid for verdict in made for uid in verdict.releases),
+            notes=tuple(each for verdict in made for each in verdict.notes),
+            needs=needs,
+            gangs=tuple((gang.id, self.told.get(gang.id, told)) for gang in self.group.gangs),
+        )
+
+
+def _started(group: Group) -> list[Gang]:
+    return [gang for gang in group.gangs if gang.satisfied]
+
+
+def _waiting(group: Group) -> list[Gang]:
+    """Children that have not started, in the order in which they do."""
+    return sorted((gang for gang in group.gangs if not gang.satisfied), key=_order)
+
+
+def _order(gang: Gang) -> tuple[bool, int, int, int, str]:
+    """Those with bound members first, then by priority, age and number."""
+    priority = max((pod.priority for pod in gang.pending), default=0)
+    age = min((pod.creation_s for pod in gang.pending), default=0)
+    return not gang.bound, -priority, age, len(gang.id), gang.id
+
+
+def _id(gang: Gang) -> str:
+    return gang.id
+
+
+def _starts(gangs: Sequence[Gang], verdict: Verdict) -> bool:
+    """Whether the verdict gives each of the gangs its minimum."""
+    gang_of: dict[str, str] = {pod.uid: gang.id for gang in gangs for pod in gang.pending}
+    return permitted(gangs, Counter(gang_of[each.pod.uid] for each in verdict.binds if each.pod.uid in gang_of))
+
+
+def _has_surplus(gang: Gang) -> bool:
+    """Whether members above the gang's minimum can be placed after others: slices are whole, other policies a round."""
+    once = gang.match_policy is MatchPolicy.ONCE_SATISFIED
+    return once and not gang.satisfied and not gang.constraints.slices
+
+
+def _as_started(gang: Gang, rest: tuple[Pod, ...], nodes: Sequence[str]) -> Gang:
+    """The gang as it is once its minimum is bound to these nodes."""
+    bound, there = gang.bound + len(nodes), tuple(sorted({*gang.nodes, *nodes}))
+    return replace(gang, pending=rest, satisfied=True, permitted_min=gang.min_member, bound=bound, nodes=there)
+
+
+def _counts(sizes: Sequence[int], total: int) -> Iterator[tuple[int, ...]]:
+    """All ways to take `total` of kinds of these sizes, as many of the first as possible first."""
+    if not sizes:
+        if not total:
+            yield ()
+        return
+    rest = sum(sizes[1:])
+    for count in range(min(sizes[0], total), max(0, total - rest) - 1, -1):
+        for others in _counts(sizes[1:], total - count):
+            yield (count, *others)

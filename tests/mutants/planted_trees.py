@@ -1,0 +1,52 @@
+"""Planted bugs in what decides about trees of gangs: choices of children, their minimums and their group."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.mutants.mutant import bug
+
+TREES = "unit/core/test_trees.py"
+
+
+@bug("I9", "core.trees:_has_surplus", TREES)
+def a_surplus_of_a_child_costs_a_sibling_its_minimum(_: Any) -> Any:
+    return lambda gang: False
+
+
+@bug("I9", "core.trees:TreeDecision._choices", TREES)
+def only_the_first_choice_of_children_is_tried(_: Any) -> Any:
+    def first(self: Any, ready: Any, lack: int) -> Any:
+        yield ready[:lack]
+
+    return first
+
+
+@bug("I9", "core.trees:TreeDecision._apart", TREES)
+def all_children_share_the_domain_that_one_requires(_: Any) -> Any:
+    return lambda self, gangs: [gangs]
+
+
+@bug("I9", "core.trees:TreeDecision._none_ever", TREES)
+def a_choice_that_sums_refute_at_present_never_fits(_: Any) -> Any:
+    return lambda self, ready, lack: True
+
+
+@bug("I9", "core.trees:TreeDecision._again", TREES)
+def what_was_decided_of_a_part_is_forgotten(_: Any) -> Any:
+    return lambda self, name, gangs: None
+
+
+@bug("I9", "core.trees:needed", TREES)
+def children_above_the_minimum_preempt(_: Any) -> Any:
+    return lambda group: group
+
+
+@bug("I9", "state.groups:Registry._parent_problem", TREES)
+def anything_may_be_a_parent(_: Any) -> Any:
+    return lambda self, parent, gang_id: ""
+
+
+@bug("I9", "state.groups:TREE", TREES)
+def a_tree_has_the_id_of_a_gang(_: Any) -> Any:
+    return ""

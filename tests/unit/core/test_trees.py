@@ -1,0 +1,279 @@
+"""Trees: gangs that name one parent, of which a minimum starts together and each other one whole (I9, G4-G6)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gangsched.api import keys
+from gangsched.core.cycle import Limits
+from gangsched.model.gang import Refusal
+from gangsched.model.objects import Pod
+from gangsched.model.reasons import Reason
+from gangsched.state import groups
+from tests.builders import NAMESPACE, members, node, pod, pod_group
+from tests.world import World
+
+
+def replica(name: str, number: int = 2, *, parent: str = "svc", least: object = 2, **fields: Any) -> list[Pod]:
+    """A child: a gang of `number` pods of 4 GPUs each, whose tree needs `least` children."""
+    return members(name, number, parent=parent, min_children=least, **{"gpus": 4, **fields})
+
+
+def started(world: World) -> set[str]:
+    """The gangs of which a pod is bound, each with all that its minimum needs."""
+    found: dict[str, int] = {}
+    for each in world.bound():
+        gang = each.rpartition("-")[0]
+        found[gang] = found.get(gang, 0) + 1
+    assert all(number >= 2 for number in found.values()), found
+    return set(found)
+
+
+def refusal(world: World, name: str) -> Refusal:
+    """What was decided of the gang of this name."""
+    record = world.state.registry.groups[world.state.registry.group_of[f"{NAMESPACE}/{name}"]]
+    assert record.verdict is not None
+    return record.verdict.of_gang(f"{NAMESPACE}/{name}")
+
+
+def told(world: World, name: str) -> str:
+    """What the gang of this name is told."""
+    return refusal(world, name).text
+
+
+def reason(world: World, name: str) -> Reason:
+    """Why the gang of this name waits."""
+    return refusal(world, name).reason
+
+
+def test_a_minimum_of_children_starts_and_another_one_later_whole() -> None:
+    """G5, G6: two of three replicas start; the third waits whole, and starts when there is room for all of it."""
+    world = World(node("a"), node("b"))
+    world.create(replica("r0"), replica("r1"), replica("r2"))
+    assert started(world.settle()) == {"r0", "r1"}
+    assert "room for 2 more pods" in told(world, "r2")
+    world.add_nodes(node("c", 4))
+    assert started(world.settle()) == {"r0", "r1"}
+    world.add_nodes(node("d", 4))
+    assert started(world.settle()) == {"r0", "r1", "r2"}
+    world.add_nodes(node("e"))
+    world.create(replica("r3"))
+    assert started(world.settle()) == {"r0", "r1", "r2", "r3"}
+
+
+def test_nothing_starts_below_the_minimum_of_children() -> None:
+    """G5: room for one of two needed children is room for none."""
+    world = World(node("a"))
+    world.create(replica("r0"), replica("r1"), replica("r2"))
+    assert started(world.settle()) == set()
+    world.add_nodes(node("b"))
+    assert started(world.settle()) == {"r0", "r1"}
+
+
+def test_children_that_are_not_ready_are_left_out_unless_they_are_needed() -> None:
+    """G4: an incomplete child refuses nobody while enough others are ready; else the message counts children."""
+    world = World(node("a"), node("b"), node("c"))
+    world.create(replica("r0"), replica("r1")[:1], replica("r2")[:1])
+    assert started(world.settle()) == set()
+    assert told(world, "r0") == (
+        "waiting for children of ns/svc: 1 of 2 needed children is ready; gang ns/r1: 1 of 2 are ready; 1 is missing"
+    )
+    assert told(world, "r1") == "waiting for members of gang ns/r1: 1 of 2 are ready; 1 is missing"
+    world.create(replica("r2")[1:])
+    assert started(world.settle()) == {"r0", "r2"}
+
+
+def test_children_that_do_not_exist_yet_are_waited_for() -> None:
+    """G3: the minimum of children counts, not those that happen to exist."""
+    world = World(node("a"), node("b"))
+    world.create(replica("r0"))
+    assert started(world.settle()) == set()
+    assert told(world, "r0").endswith("1 of 2 needed children is ready; 1 is missing")
+    world.create(replica("r1"))
+    assert started(world.settle()) == {"r0", "r1"}
+
+
+def test_another_choice_of_children_is_tried() -> None:
+    """L14: the first child fits nowhere, and neither do two of the large ones: the choice that fits is found."""
+    world = World(node("a"), node("b"))
+    world.create(replica("r0", gpus=16), replica("r1", gpus=8), replica("r2", gpus=4), replica("r3", gpus=4))
+    assert started(world.settle()) == {"r2", "r3"}
+    assert told(world, "r0").startswith("gang ns/r0 needs room for 2 more pods")
+
+
+def test_no_choice_is_told_only_when_none_fits() -> None:
+    """M2: the refusal says how many children there are to choose from, and room for any of them is looked at."""
+    world = World(node("a"))
+    world.create(replica("r0", gpus=16), replica("r1", gpus=5), replica("r2", gpus=4))
+    assert started(world.settle()) == set()
+    assert told(world, "r1").startswith("no 2 of the 3 ready children of ns/svc fit together; gang ns/r0 needs room")
+    world.add_nodes(node("b", 5), node("c", 5))
+    assert started(world.settle()) == {"r1", "r2"}
+
+
+def test_surplus_of_one_child_costs_no_sibling_its_minimum() -> None:
+    """G5: members above a child's minimum come after the minimums of all children, also of further ones."""
+    world = World(node("a"), node("b"), node("c", 4))
+    world.create(replica("r0", 4, min_member=2, least=1), replica("r1", least=1))
+    world.settle()
+    assert sorted(world.bound()) == ["r0-0", "r0-1", "r0-2", "r1-0", "r1-1"]
+
+
+def test_all_children_start_together_without_a_minimum() -> None:
+    """I9: as many children as exist; one that comes later starts whole."""
+    world = World(node("a"))
+    world.create(replica("r0", least=None), replica("r1", least=None))
+    assert started(world.settle()) == set()
+    world.add_nodes(node("b"))
+    assert started(world.settle()) == {"r0", "r1"}
+
+
+def test_a_lost_member_is_replaced_though_another_child_waits() -> None:
+    """G7: a started child heals by itself, before children above the minimum."""
+    world = World(node("a"), node("b"))
+    pods = world.create(replica("r0"), replica("r1"), replica("r2"))
+    assert started(world.settle()) == {"r0", "r1"}
+    world.delete(next(each for each in pods if each.name == "r0-1"))
+    world.create(pod("r0-9", gpus=4, gang_metadata=pods[0].gang_metadata))
+    world.settle()
+    assert "r0-9" in world.bound()
+
+
+def test_the_minimum_is_lowered_live() -> None:
+    """I5: a tree that waits starts once the PodGroup of its name asks for fewer children."""
+    world = World(node("a"))
+    world.declare(pod_group("svc", None, gang_metadata=((keys.MIN_CHILDREN[0], "2"),)))
+    world.create(replica("r0", least=None), replica("r1", least=None))
+    assert started(world.settle()) == set()
+    world.declare(pod_group("svc", None, gang_metadata=((keys.MIN_CHILDREN[0], "1"),)))
+    assert started(world.settle()) == {"r0"}
+
+
+@pytest.mark.parametrize(
+    ("stated", "text"),
+    [
+        ({"parent": "r0"}, "gang ns/r0 names itself as its parent"),
+        ({"parent": "svc", "groups": ["ns/r0", "ns/x"]}, "states both gangsched.dev/parent and"),
+        (
+            {"parent": "a b"},
+            'gangsched.dev/parent "a b" of pod ns/r0-0 is not the name of an object: correct or remove it',
+        ),
+        ({"parent": "svc", "min_children": "few"}, 'gangsched.dev/min-children "few" of pod ns/r0-0 is not an integer'),
+        ({"parent": "lone"}, "ns/lone, the parent of gang ns/r0, has pods itself"),
+        ({"parent": "child"}, "ns/child, the parent of gang ns/r0, names a parent itself: a tree has two levels"),
+    ],
+)
+def test_a_tree_that_cannot_be_one_is_refused_and_harms_nobody(stated: dict[str, Any], text: str) -> None:
+    """G3: the fault is named, and neither the named gangs nor siblings wait for the one that states it."""
+    world = World(node("a"), node("b"), node("c"), node("d"))
+    world.create(members("r0", 2, **stated), replica("r1", least=1), members("lone", 2))
+    world.create(members("child", 2, parent="other"))
+    world.advance(2)
+    assert started(world.settle()) == {"r1", "lone", "child"}
+    assert text in told(world, "r0")
+    assert reason(world, "r0") is Reason.INVALID_GANG
+
+
+def test_a_parent_that_loses_its_pods_may_have_children() -> None:
+    """G3: the children are looked at again once the parent has no pods, though its PodGroup stays the same."""
+    world = World(node("a"), node("b"))
+    world.declare(pod_group("lone"))
+    lone = world.create(members("lone", 1, pod_group=True))
+    world.create(replica("r0", parent="lone", least=1))
+    assert "r0-0" not in world.settle().bound()
+    world.delete(*lone)
+    assert "r0-0" in world.settle().bound()
+
+
+def test_a_tree_has_a_bounded_number_of_children(monkeypatch: pytest.MonkeyPatch) -> None:
+    """G3: one more is told to all of them; without it they start."""
+    monkeypatch.setattr(groups, "MOST_CHILDREN", 3)
+    world = World(node("a"), node("b"))
+    for number in range(3):
+        world.create(replica(f"r{number}"))
+    extra = world.create(replica("r3"))
+    assert started(world.settle()) == set()
+    assert told(world, "r0") == "more than 3 gangs name ns/svc as their parent"
+    world.delete(*extra)
+    assert started(world.settle()) == {"r0", "r1"}
+
+
+def test_a_tree_preempts_for_its_minimum_only() -> None:
+    """V2, H3: victims go for two of three children; the third evicts nobody."""
+    world = World(node("a"), node("b"), node("c"), preempts=True)
+    world.create(pod(f"low-{number}", gpus=8, priority=-10) for number in range(3))
+    assert len(world.settle().bound()) == 3
+    world.create(replica("r0", priority=5), replica("r1", priority=5), replica("r2", priority=5))
+    for _ in range(10):
+        world.settle()
+        world.advance(40)
+    assert started_pods(world) == {"r0", "r1", "low"}
+
+
+def started_pods(world: World) -> set[str]:
+    """The first part of the names of bound pods."""
+    return {each.rpartition("-")[0] for each in world.bound()}
+
+
+def test_each_child_has_its_own_required_domain() -> None:
+    """I9: replicas that each need a rack start in two racks, and B2 does not ask for one rack of both."""
+    world = World(*(node(name, labels={"rack": rack}) for name, rack in (("a", "x"), ("b", "y"), ("c", "z"))))
+    world.create(replica("r0", topology="rack"), replica("r1", topology="rack"), replica("r2", topology="rack"))
+    assert started(world.settle()) == {"r0", "r1", "r2"}
+    racks = {name: {world.bound()[f"{name}-{number}"] for number in range(2)} for name in ("r0", "r1", "r2")}
+    assert all(len(nodes) == 1 for nodes in racks.values())
+
+
+def test_a_child_that_found_no_domain_beside_others_is_tried_first() -> None:
+    """I9: the small child would take the only rack of the large one, which is then placed before it."""
+    world = World(node("a", 8, labels={"rack": "x"}), node("b", 9, labels={"rack": "y"}))
+    world.create(replica("r0", gpus=4, topology="rack"), replica("r1", 3, gpus=3, topology="rack"))
+    assert started(world.settle()) == {"r0", "r1"}
+    world = World(node("a", 9, labels={"rack": "x"}), node("b", 8, labels={"rack": "y"}))
+    world.create(replica("r0", gpus=4, topology="rack"), replica("r1", 3, gpus=3, topology="rack"))
+    assert started(world.settle()) == {"r0", "r1"}
+
+
+def test_a_tree_that_never_fits_says_so() -> None:
+    """E1: no choice fits empty nodes; a kind that sums refute only at present leaves that open."""
+    world = World(node("a"))
+    world.create(replica("r0", gpus=16), replica("r1", gpus=9), replica("r2", gpus=4))
+    world.settle()
+    assert refusal(world, "r2").never
+    world = World(node("a"), node("b"))
+    world.create(pod("lone", gpus=8))
+    world.settle()
+    world.create(replica("r0", gpus=16), replica("r1", gpus=5), replica("r2", gpus=4))
+    world.settle()
+    assert not refusal(world, "r2").never
+
+
+def test_the_group_outlives_its_first_child() -> None:
+    """I9: children come and go; the nomination for the others goes on."""
+    world = World(node("a"), node("b"), preempts=True)
+    world.create(pod(f"low-{number}", gpus=8, priority=-10) for number in range(2))
+    world.settle()
+    pods = world.create(replica("r0", priority=5), replica("r1", priority=5), replica("r2", priority=5))
+    world.turn()
+    record = world.state.registry.groups["tree:ns/svc"]
+    world.delete(*(each for each in pods if each.name.startswith("r0")))
+    world.settle()
+    assert world.state.registry.groups["tree:ns/svc"] is record
+    for _ in range(10):
+        world.settle()
+        world.advance(40)
+    assert started_pods(world) == {"r1", "r2"}
+
+
+@pytest.mark.parametrize("work", [700, 1_000, 2_000, 5_000])
+def test_a_tree_that_needs_many_plans_is_decided(work: int) -> None:
+    """L17: what was decided of parts and choices is kept; the tree is not refused for the work that it takes."""
+    nodes = [node(f"n{number}") for number in range(6)]
+    world = World(*nodes, limits=Limits(work=work))
+    world.create(*(replica(f"r{number:02}", gpus=12 + number, least=2) for number in range(6)))
+    world.create(*(replica(f"s{number:02}", gpus=8 - number, least=2) for number in range(8)))
+    world.settle()
+    assert {"s00", "s01"} <= started(world)
+    assert all("too" not in told(world, f"r{number:02}") for number in range(6))
