@@ -59,7 +59,7 @@ def _run(config: Path | None, overrides: dict[str, object]) -> int:
 
 
 def _config(config: Path | None, overrides: dict[str, object]) -> int:
-    """Print the effective settings and the source of each. Takes the flags of `run`."""
+    """Print the effective settings and their sources. Takes the same flags as `run`."""
     output = ConfigFormat(str(overrides.pop("output")))
 
     def work() -> int:
@@ -73,7 +73,7 @@ OUTPUT = inspect.Parameter(
     "output",
     inspect.Parameter.KEYWORD_ONLY,
     default=ConfigFormat.TABLE,
-    annotation=Annotated[ConfigFormat, typer.Option("--output", "-o", help="table or json.")],
+    annotation=Annotated[ConfigFormat, typer.Option("--output", "-o", help="Output format: table or json.")],
 )
 cli.command("run")(with_settings(_run))
 cli.command("config")(with_settings(_config, OUTPUT))
@@ -94,18 +94,19 @@ def simulate(
         ),
     ],
     config: Annotated[
-        Path | None, typer.Option(help="YAML file with settings, as for run; GANGSCHED_* variables override it.")
+        Path | None, typer.Option(help="YAML file with settings, as for `run`; GANGSCHED_* variables override it.")
     ] = None,
     stated: Annotated[
         str,
         typer.Option(
-            help="Run times that jobs declare: file (as in the jobs file), exact, class (rounded up to 10m, 1h, 4h, "
-            "1d, …), half (every second job declares its class) or nothing."
+            help="Run times that the simulated jobs declare: file (as in the jobs file), exact, "
+            "class (rounded up to 10m, "
+            "1h, 4h, 1d, …), half (about half of the jobs declare their class) or nothing."
         ),
     ] = "file",
     out: Annotated[Path | None, typer.Option(help="CSV file for the start and end of each job.")] = None,
     plot: Annotated[
-        Path | None, typer.Option(help="Image file (.svg or .png) for a plot of the waits; requires matplotlib.")
+        Path | None, typer.Option(help="Image file (.svg, .png) for a plot of the waiting times; requires matplotlib.")
     ] = None,
 ) -> None:
     """Simulate how long jobs would wait on a given set of nodes. Needs no cluster."""

@@ -84,7 +84,7 @@ class Settings(BaseSettings):
         default=8081, ge=0, le=65535, description="Port of /debug/gangs on 127.0.0.1; 0 disables the server."
     )
     visibility_port: int = Field(
-        default=0, ge=0, le=65535, description="Port of the gangs API, an aggregated API; 0 disables it."
+        default=0, ge=0, le=65535, description="Port of the gangs API, an aggregated API server; 0 disables it."
     )
     visibility_cert_dir: Path | None = Field(
         default=None,
@@ -98,38 +98,45 @@ class Settings(BaseSettings):
     wait_time_s: float = Field(
         default=600.0,
         gt=0,
-        description="Default Permit timeout of gangs, in seconds: how long members reserve their nodes while "
-        "the gang is incomplete.",
+        description="Default Permit timeout in seconds: how long members of a NonStrict gang keep their nodes "
+        "while they wait for the other members.",
     )
-    hold_max_s: float = Field(default=3600.0, gt=0, description="Upper limit of any gang's Permit timeout, in seconds.")
+    hold_max_s: float = Field(
+        default=3600.0, gt=0, description="Upper limit of the Permit timeout that a gang may set, in seconds."
+    )
     match_policy: MatchPolicy = Field(
         default=MatchPolicy.ONCE_SATISFIED,
-        description="Default match policy, which decides the members that count towards minMember: "
-        "once-satisfied, only-waiting or waiting-and-running.",
+        description="Default match policy, which decides which members count towards minMember: once-satisfied "
+        "(all; no minimum applies once the gang has started), only-waiting (unbound members) or "
+        "waiting-and-running (unbound and running members).",
     )
     bind_connections: int = Field(default=96, ge=1, le=256, description="Maximum number of bind requests in flight.")
     writes_per_s: float = Field(
         default=400,
         gt=0,
         le=10_000,
-        description="Maximum rate of condition and status writes per second, and of Events per second; a "
-        "single namespace may use half.",
+        description="Maximum number of condition and status writes per second, and also of Event writes per "
+        "second. One namespace may use half of it.",
     )
     reservations: int = Field(
         default=8,
         ge=0,
         le=64,
-        description="Maximum number of groups with a reservation at any time; 0 disables reservations.",
+        description="Maximum number of groups for which capacity is reserved at the same time; 0 disables "
+        "reservations.",
     )
     fence_after_s: float = Field(
         default=21_600,
         ge=0,
         le=31_536_000,
-        description="Time in seconds that a group waits before whole nodes are reserved for it, if its start time "
+        description="How long a group waits, in seconds, until whole nodes are reserved for it if its start time "
         "cannot be computed.",
     )
     reservations_per_namespace: int = Field(
-        default=2, ge=1, le=64, description="Maximum number of reservations per namespace."
+        default=2,
+        ge=1,
+        le=64,
+        description="Maximum number of groups of one namespace for which capacity is reserved at the same time.",
     )
     default_expected_runtime_s: float | None = Field(
         default=None,
@@ -139,55 +146,58 @@ class Settings(BaseSettings):
     )
     backfill_order: BackfillOrder = Field(
         default=BackfillOrder.SHORTEST,
-        description="Order in which groups of equal priority are backfilled: shortest (run time first) or age "
-        "(oldest first).",
+        description="Order in which groups of equal priority are tried while capacity is reserved: shortest "
+        "(shortest run time first) or age (oldest first).",
     )
     backfill_overrun: OnOverrun = Field(
         default=OnOverrun.TELL,
-        description="Action for backfilled groups that exceed their declared run time: tell (write an Event) or evict.",
+        description="What happens to backfilled groups that exceed their declared run time: tell (only an Event "
+        "reports it) or evict.",
     )
     topology_keys: Annotated[tuple[LabelKey, ...], NoDecode] = Field(
         default=TOPOLOGY_KEYS,
-        description="Node labels of topology domains that gangs prefer to stay within, the smallest domain first.",
+        description="Node labels that define topology domains, the smallest domain first. Gangs prefer to stay "
+        "within one domain.",
     )
     accelerators: Annotated[tuple[LabelKey, ...], NoDecode] = Field(
         default=(), description="Extended resources to treat as accelerators, in addition to the built-in ones."
     )
     plain_replicas: PlainReplicas = Field(
         default=PlainReplicas.SPREAD,
-        description="Placement of pods without a gang and without accelerators that share a ReplicaSet, StatefulSet, "
-        "ReplicationController or Service: spread (over zones and nodes) or pack.",
+        description="How pods of one ReplicaSet, StatefulSet, ReplicationController or Service are placed if they "
+        "are in no gang and request no accelerators: spread (over zones and nodes) or pack.",
     )
     dialects: Annotated[tuple[DialectName, ...], NoDecode] = Field(
         default=NAMES,
-        description="Third-party APIs whose objects are read as gangs if the cluster serves them: grove (PodGangs) and "
-        "volcano (PodGroups). Labels and annotations of those not listed are ignored.",
+        description="Third-party APIs whose objects declare gangs: grove (PodGangs) and volcano (PodGroups). "
+        "Labels and annotations of APIs that are not listed are ignored.",
     )
     preemption: VictimScope = Field(
         default=VictimScope.OWN,
-        description="Lower-priority pods that may be evicted: own (of gangsched), all (of any scheduler) or off.",
+        description="Lower-priority pods that may be evicted: own (pods of gangsched), all (pods of any "
+        "scheduler) or off (none).",
     )
     preempt_delay_s: int = Field(
         default=0,
         ge=0,
         le=3_600,
-        description="Default delay before a group preempts, in seconds; gives an autoscaler time to add nodes.",
+        description="Default time that a group waits before it preempts, in seconds, so that an autoscaler can "
+        "add nodes.",
     )
     preempt_min_run_s: int = Field(
-        default=0, ge=0, le=86_400, description="Minimum run time of a pod before it may be evicted, in seconds."
+        default=0, ge=0, le=86_400, description="How long a pod must have run before it may be evicted, in seconds."
     )
     preempt_max_wait_s: int = Field(
         default=600,
         ge=30,
         le=86_400,
-        description="Time that a preemptor waits for its victims to terminate, in seconds; pods with a longer "
-        "grace period "
-        "are evicted only if no others help.",
+        description="How long a preempting group waits for the evicted pods to terminate, in seconds. Pods with a "
+        "longer grace period are evicted only if no other choice helps.",
     )
     preempt_pdb: BudgetRule = Field(
         default=BudgetRule.RESPECT,
-        description="Treatment of PodDisruptionBudgets: respect, or last_resort (violate them if no other preemption "
-        "helps).",
+        description="How PodDisruptionBudgets are treated: respect, or last_resort (violate them if no other "
+        "choice of pods helps).",
     )
     leader_elect: bool = Field(
         default=False, description="Enable leader election through a Lease; only the leader schedules."
@@ -197,24 +207,26 @@ class Settings(BaseSettings):
     )
     lease_name: LeaseName = Field(
         default="gangsched",
-        description="Name of the leader election Lease; instances with other scheduler names need another Lease.",
+        description="Name of the leader election Lease. Instances with different scheduler names need different "
+        "Leases.",
     )
     identity: Identity | None = Field(
-        default=None, description="Holder identity in the Lease. Default: host name and a random suffix."
+        default=None,
+        description="Name of this instance in the Lease (holderIdentity). Default: host name and a random suffix.",
     )
     lease_duration_s: float = Field(
         default=15,
         ge=1,
         le=300,
-        description="Time after which a standby takes over from a silent leader, in seconds; a leader that cannot "
-        "renew its Lease stops after two thirds of it.",
+        description="How long the Lease is valid after a renewal, in seconds; a standby takes over when it "
+        "expires. A leader that cannot renew it stops writing after two thirds of this time.",
     )
     shutdown_s: float = Field(
         default=10.0,
         gt=0,
         le=300,
-        description="Time to finish binds and reports after SIGTERM, in seconds. During the first half the gangs "
-        "API stays up, until Services have removed the replica.",
+        description="Time to finish binds and other writes after SIGTERM, in seconds. The gangs API stays up for "
+        "the first half of it, so that Services can remove the replica.",
     )
 
     @classmethod

@@ -35,6 +35,7 @@ from gangsched.model.gang import MatchPolicy, Mode
 from gangsched.model.gpu_policy import NO_CONSTRAINTS, PlacementConstraints
 from gangsched.model.objects import Pod, PodGroup
 from gangsched.model.resources import ResourceVector
+from gangsched.model.text import counted
 
 __all__ = [
     "GangDefaults",
@@ -245,7 +246,7 @@ def _tree_problem(gang: str, group: tuple[str, ...], parent: str) -> str | None:
     if parent == gang:
         return f"gang {_cut(gang)} names itself as its parent"
     if parent and len(group) > 1:
-        return f"gang {_cut(gang)} states both {keys.PARENT[0]} and {keys.GROUPS[0]}: remove one of them"
+        return f"gang {_cut(gang)} sets both {keys.PARENT[0]} and {keys.GROUPS[0]}: remove one of them"
     return None
 
 
@@ -338,13 +339,14 @@ class _SpecReader:
             if len({origin.gang_metadata.get(key) for origin in self._pods}) > 1:
                 names = ", ".join(origin.pod for origin in self._pods[:_PODS_NAMED])
                 return (
-                    f"{key} differs between {names}: gangsched keeps all members of a gang in one domain, not sets of "
-                    "pods; set it on all of them or on none"
+                    f"{key} differs between {names}: gangsched applies it to the whole gang, so set "
+                    "the same value on all of its pods, or on none"
                 )
         largest = spec.constraints.slices[0].size if spec.constraints.slices else 0
         if largest > spec.total:
             stated = f"slices of {largest} pods ({self.sources[_SLICES.name]})"
-            return f"{stated} are larger than gang {_cut(spec.id)} of {spec.total}: correct them, or {keys.TOTAL[0]}"
+            gang = f"gang {_cut(spec.id)} of {counted(spec.total, 'pod')}"
+            return f"{stated} are larger than {gang}: correct the slices, or {keys.TOTAL[0]}"
         return None
 
     def stated(self) -> Iterator[tuple[str, Mapping[str, str]]]:

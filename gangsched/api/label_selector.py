@@ -39,7 +39,7 @@ def _requirement(text: str) -> str:
     if match := _IN.fullmatch(text):
         key, operator, values = match.groups()
         if not values.strip():
-            raise BadValue(f"has {quoted(text)}, which lists no value")
+            raise BadValue(f"has {quoted(text)}, which has no value")
         return f"{_key(key)} {operator} ({','.join(_value(value.strip()) for value in values.split(','))})"
     if match := _EQUALS.fullmatch(text):
         key, operator, value = match.groups()

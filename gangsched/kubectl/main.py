@@ -17,8 +17,8 @@ from gangsched.kubectl.terminal import Output
 
 cli = typer.Typer(
     name="kubectl-gangsched",
-    help="Inspect the gangs of a cluster. Exit codes: 0 yes or done, 1 no or problems found, 2 the cluster "
-    "could not be read, 3 internal error.",
+    help="Inspect the gangs of a cluster. Exit codes: 0 success, or yes; 1 no, or problems found; 2 no answer, "
+    "because of wrong usage, a missing permission or an unreachable cluster; 3 internal error.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -37,8 +37,8 @@ Form = Annotated[Output, typer.Option("--output", "-o", help="Output format: tex
 
 @cli.callback()
 def root() -> None:
-    """Inspect the gangs of a cluster. Exit codes: 0 yes or done, 1 no or problems found, 2 the cluster could not be
-    read, 3 internal error.
+    """Inspect the gangs of a cluster. Exit codes: 0 success, or yes; 1 no, or problems found; 2 no answer, because
+    of wrong usage, a missing permission or an unreachable cluster; 3 internal error.
     """
 
 
@@ -117,8 +117,8 @@ def snapshot(
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
-    """Save the scheduler's input (nodes, pods, PodGroups, volumes) to a file, without environment variables, images and
-    arguments.
+    """Save the scheduler's input (nodes, pods, PodGroups, volumes, …) to a file. Environment variables, images and
+    arguments are left out.
     """
 
     def work() -> int:
@@ -138,7 +138,7 @@ def replay(
     ] = None,
     scheduler_name: Annotated[
         list[str] | None,
-        typer.Option(help="Plan pods with this spec.schedulerName; repeatable. Default: as in the snapshot."),
+        typer.Option(help="Schedule pods with this spec.schedulerName; repeatable. Default: as in the snapshot."),
     ] = None,
     output: Form = Output.TEXT,
 ) -> None:
@@ -163,7 +163,7 @@ def queue(
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
-    """List waiting gangs in queue order. Requires the gangs API (--visibility-port)."""
+    """List waiting gangs in queue order. Requires the gangs API (setting visibility_port of the scheduler)."""
 
     def work() -> int:
         from gangsched.kubectl.waiting import queue as ask
@@ -181,7 +181,7 @@ def plan(
     ],
     minimum: Annotated[
         int | None,
-        typer.Option("--min", min=0, help="Minimum number of members per gang. Default: as in the manifest."),
+        typer.Option("--min", min=0, help="Minimum number of members of each gang. Default: as in the manifest."),
     ] = None,
     namespace: Namespace = None,
     output: Form = Output.TEXT,

@@ -114,11 +114,11 @@ class NotEntitled(StrEnum):
     """Why a group that waits for room has no reservation (H3, H5, H7)."""
 
     IMPOSSIBLE = "it would not start even on an empty cluster"
-    TOO_YOUNG = "it needs less than a node, and has not waited long enough"
-    NAMESPACE = "its namespace has its maximum of reservations"
-    LATER = "older gangs have all reservations"
+    TOO_YOUNG = "it needs less than one node and has not waited long enough"
+    NAMESPACE = "its namespace has reached its maximum number of reservations"
+    LATER = "older gangs use all reservations"
     NO_TIME = "running pods declare no run times, and it has not waited long enough to reserve whole nodes"
-    SHARE = "the other reservations already have half of its accelerators"
+    SHARE = "the other reservations already cover half of these accelerators"
     REFUSED = "it did not start although the nodes reserved for it were empty"
     FENCE_OVER = "its earlier reservation has expired"
 

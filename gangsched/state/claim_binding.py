@@ -190,7 +190,7 @@ class ClaimBinding:
         keys = {each.key for member in members for each in _of_volumes(member)}
         made = sorted(key for key in keys if (claim := storage.claim(key)) is not None and claim.bound)
         is_start = made and len(members) > 1
-        text = f"; the volumes made for {named(made)} stay until these claims are deleted" if is_start else ""
+        text = f"; the volumes provisioned for {named(made)} stay until these claims are deleted" if is_start else ""
         asked = sorted({each.key for order in withdrawn for each in order.claims})
         return f"{text}; the request for {named(asked)} is withdrawn" if asked else text
 

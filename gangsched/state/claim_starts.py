@@ -121,5 +121,9 @@ def _given_up(members: Iterable[Member], failed: Mapping[str, str]) -> dict[str,
     """Why each member's wait ends with its start. Those whose claims are being written end once that is answered."""
     waiting = [each for each in members if each.wait is not None and each.wait.deadline_s < math.inf]
     first = min((each for each in waiting if each.pod.uid in failed), key=lambda each: each.pod.key, default=None)
-    cause = "a member is gone or took too long" if first is None else f"pod {first.pod.key}: {failed[first.pod.uid]}"
+    cause = (
+        "a member was deleted, or waited too long for its volumes"
+        if first is None
+        else f"pod {first.pod.key}: {failed[first.pod.uid]}"
+    )
     return {each.pod.uid: failed.get(each.pod.uid, f"its gang did not start: {cause}") for each in waiting}

@@ -96,7 +96,7 @@ def _index_problem(pods: Sequence[Pod]) -> Problem | None:
 
 def _unnumbered(why: str, value: str, pod: Pod) -> Problem:
     used = "the order of members"
-    text = f"{why}, so that slices cannot be made by index; {used} is used instead."
+    text = f"{why}, so slices cannot be formed by index; {used} is used instead."
     return Problem(keys.SLICES[0], quoted(value), used, text, pod.key)
 
 
@@ -147,7 +147,10 @@ def _refused(gang: Gang, pod_group: PodGroup | None) -> Refusal | None:
     where = f"of PodGroup {pod_group.id}"
     others = {pod.priority for pod in gang.pending} - {pod_group.priority}
     if pod_group.priority and others:
-        text = f"spec.priority {pod_group.priority} {where} differs from that of its pods, {min(others)}, which decides"
+        text = (
+            f"spec.priority {pod_group.priority} {where} is not used, since its pods have another "
+            f"priority, {min(others)}"
+        )
         return Refusal(Reason.UNSUPPORTED, f"{text}: give the pods the same priorityClassName")
     return None
 

@@ -114,13 +114,16 @@ def slices_failed(gang: Gang, lacks: str, *, needed: int, note: str, takes: tupl
     text = _needs_room(gang, needed)
     if takes is not None:
         number, name = takes
-        text += f", and can never fit: the largest domain, {name}, takes {number} of a slice when it is empty"
+        text += (
+            f", and can never fit: even when empty, the largest domain, {name}, holds only "
+            f"{counted(number, 'pod')} of a slice"
+        )
     return Refusal(Reason.UNSCHEDULABLE, text, f"{note}; {lacks}" if note else lacks, never=takes is not None)
 
 
 def no_domain_for_slice(size: int, key: str, *, best: str, takes: int) -> str:
     """Fact for a refusal: no domain has room for a single slice."""
-    return f"no domain of {key} has room for a slice of {counted(size, 'pod')}: the best, {best}, takes {takes}"
+    return f"no domain of {key} has room for a slice of {counted(size, 'pod')}: the best, {best}, has room for {takes}"
 
 
 def too_few_slices(size: int, key: str, *, room: int, needed: int) -> str:
@@ -198,7 +201,7 @@ def waiting_for_members(gang: Gang) -> Refusal:
 def waiting_for_more(gang: Gang, lack: int) -> Refusal:
     """Refusal of a gang that has enough members, but not enough that the match policy counts (semantics B1)."""
     policy = gang.match_policy.value
-    text = f"waiting for members of gang {gang.id}, whose match policy {policy} does not count all of them"
+    text = f"waiting for members of gang {gang.id}, whose match policy {policy} counts only some of the existing ones"
     return Refusal(
         Reason.WAITING_FOR_MEMBERS,
         text,
@@ -227,7 +230,7 @@ def too_much_work(group: Group) -> Refusal:
 
 def wait_time_over(group: Group) -> Refusal:
     """Refusal when the wait time expires (semantics T2)."""
-    text = f"the wait time of {group.wait_time_s:g} s has expired and all holds were released"
+    text = f"the wait time of {group.wait_time_s:g} s has expired, and all room held for the gang was released"
     return Refusal(Reason.TIMED_OUT, text, lacking(group.gangs, {}))
 
 
@@ -255,14 +258,14 @@ def lacking(gangs: Iterable[Gang], placed: Mapping[str, int]) -> str:
 
 def holds_lost(nodes: Sequence[str]) -> Refusal:
     """Refusal after nodes with held room went away (semantics R3)."""
-    text = f"holds were lost together with {named(nodes)}; the members are placed again"
+    text = f"the room held on {named(nodes)} was lost; the members are placed again"
     return Refusal(Reason.UNSCHEDULABLE, text)
 
 
 def strict_holds_nothing(number: int) -> Refusal:
     """Refusal when a group with holds has become Strict (semantics I5, T1)."""
     released = f"{counted(number, 'hold')} {'was' if number == 1 else 'were'} released"
-    text = f"the group is Strict now and keeps no holds; {released}"
+    text = f"the group is now Strict and may not hold room while it waits; {released}"
     return Refusal(Reason.UNSCHEDULABLE, text)
 
 
@@ -292,7 +295,7 @@ def no_choice(group: Group, first: Refusal, lack: int, ready: int, *, proven: bo
 
     Not `proven` if places were only tried one after the other.
     """
-    found = "fit together" if proven else "were found places together"
+    found = "fit together" if proven else "could be placed together"
     text = f"no {lack} of the {ready} ready children of {group.parent} {found}; {first.message}"
     return replace(first, message=text)
 
@@ -330,8 +333,8 @@ def _never(pod: Pod, short: Shortage) -> str:
 
 
 def _closed(short: Shortage) -> str:
-    """` (others that are large enough were unschedulable)`; "" if there are none."""
-    return f" (others that are large enough {' or '.join(short.closed)})" if short.closed else ""
+    """` (other nodes that are large enough were unschedulable)`; "" if there are none."""
+    return f" (other nodes that are large enough {' or '.join(short.closed)})" if short.closed else ""
 
 
 def _free(amounts: Amounts) -> str:

@@ -58,7 +58,7 @@ def not_evicted(victim: Victim, message: str, *, named: bool) -> str:
 def lost(cause: str, in_vain: int) -> str:
     """Event of a nomination that ended without a start; `in_vain` pods were evicted for it."""
     if not in_vain:
-        return f"{cause}; no pods were evicted for it"
+        return f"{cause}; no pods were evicted"
     return f"{cause}; {counted(in_vain, 'pod')} {'was' if in_vain == 1 else 'were'} evicted without effect"
 
 
@@ -109,7 +109,10 @@ def _sentence(why: NotHelpful) -> str:
         case Obstacle.FORBIDDEN:
             return f"off, since {why.name.rstrip('.')}"
         case Obstacle.TOO_MANY:
-            return f"{counted(why.pods, 'pod')} would have to be evicted, and at most {why.needed} may be for one gang"
+            return (
+                f"{counted(why.pods, 'pod')} would have to be evicted, but at most {why.needed} "
+                "may be evicted for one gang"
+            )
         case Obstacle.TOO_MUCH_WORK:
             cure = "use fewer different requests, affinity terms and spread constraints"
             return f"choosing pods to evict for {counted(why.needed, 'pod')} takes too long: {cure}"

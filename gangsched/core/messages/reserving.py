@@ -33,7 +33,11 @@ def reserved(of: Reserved, namespace: str, *, wall_s: float) -> str:
         left, are = count - of.empty, "is" if of.empty == 1 else "are"
         kept = f"{of.empty} of {counted(count, 'node')} {are} free and reserved"
         more = "one more" if left == 1 else f"{left} more"
-        return f"{kept}; {more} must become empty: their pods declare no run time" if left else kept
+        return (
+            f"{kept}; {more} must become empty, but {'its' if left == 1 else 'their'} pods declare no run time"
+            if left
+            else kept
+        )
     at = moment(of.at_s, wall_s=wall_s)
     start = f"starts at {at} at the latest" if of.is_promised else f"expected at about {at}"
     when = _when(of.waits_for, namespace)
@@ -60,14 +64,14 @@ def not_reserved(why: NotReserved, *, wall_s: float) -> str:
     match why.why:
         case NotEntitled.IMPOSSIBLE:
             return (
-                f"not reserved: it needs {counted(why.needs, 'node')}, and the cluster has {why.offers}"
+                f"not reserved: it needs {counted(why.needs, 'node')}, but the cluster has {why.offers}"
                 if why.needs > why.offers
                 else f"not reserved: {why.why}"
             )
         case NotEntitled.NAMESPACE:
             return f"not reserved: namespace {why.namespace} has {counted(why.offers, 'reservation')}"
         case NotEntitled.TOO_YOUNG:
-            return f"not reserved{from_then_on}: it needs less than a node"
+            return f"not reserved{from_then_on}: {why.why}"
         case NotEntitled.NO_TIME:
             return f"not reserved{from_then_on}: running pods declare no run times, so no start time can be computed"
         case NotEntitled.FENCE_OVER:

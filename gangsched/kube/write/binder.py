@@ -167,7 +167,7 @@ class Binder:
     def adopt(self, undecided: Sequence[Undecided]) -> None:
         """Read the pods of another binder's undecided binds until each result is certain; no bind is sent again."""
         for each in undecided:
-            fault = Unreachable("the lease was lost before an answer came")
+            fault = Unreachable("the Lease was lost before the bind was answered")
             self._enter(
                 _Attempt(each.bind, self._runtime.now(), fault, unread=True, certain_s=each.certain_s, sends_left=0)
             )

@@ -296,7 +296,7 @@ class Outbox(Generic[V]):
             self.counts.dropped += 1
             self._finish(order)
             if not is_void:
-                self._warn(fault, "giving up on it")
+                self._warn(fault, "giving up")
             return
         self._warn(fault, "trying again")
         order.backoff = order.backoff or Backoff(0.25, 10.0, rng=self._runtime.rng)

@@ -314,7 +314,7 @@ class PreemptionWriter:
         if self._lacks_right:
             return Said(self._lacks_right, EvictionResult.FORBIDDEN), None
         if not self._may_send(order):
-            return Said("the eviction is not wanted any more", EvictionResult.FAILED), None
+            return Said("the eviction is no longer needed", EvictionResult.FAILED), None
         method, path, body = evict_request(order)
         try:
             await self._request(method, path, body)

@@ -41,7 +41,7 @@ from gangsched.state.preemption.taken import TakenGroups
 from gangsched.state.queueing.queue import Queue
 from gangsched.state.reporting.reports import Reports
 
-CHANGED = "the group has changed since room was made for it"
+CHANGED = "the group has changed since it was nominated"
 
 
 class Nominations:

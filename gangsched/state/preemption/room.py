@@ -219,4 +219,4 @@ class Room:
             self._ledger.free[self._ledger.resources[each], index] >= 0 for each, _ in place.pod.shape.requests
         ):
             return f"pod {place.pod.key} no longer fits on node {name}"
-        return f"the room on node {name} was taken"
+        return f"the room on node {name} is used by other pods"

@@ -34,7 +34,7 @@ def test_selector_without_needless_spaces(text: str, selector: str) -> None:
         ("pool=a,", 'has "", which is none of'),
         ("pool in (a", 'has "pool in (a", which is none of'),
         ("pool in (a,b", 'has "pool in (a", which is none of'),
-        ("pool in ()", 'has "pool in ()", which lists no value'),
+        ("pool in ()", 'has "pool in ()", which has no value'),
         ("pool>3", 'has "pool>3", which is none of'),
         ("pool = a b", 'has "pool = a b", which is none of'),
         ("a/b/c=1", 'has "a/b/c", which is not a label key'),

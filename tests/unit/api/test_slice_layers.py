@@ -50,7 +50,7 @@ def test_slices_larger_than_the_gang_keep_it_waiting() -> None:
     too_large = spec_of(pod(gang_metadata=stated), group=pod_group(min_member=4))
     assert too_large.waiting_for is not None
     assert "slices of 8 pods (gangsched.dev/slices of pod ns/" in too_large.waiting_for
-    assert f"are larger than gang ns/g of 4: correct them, or {keys.TOTAL[0]}" in too_large.waiting_for
+    assert f"are larger than gang ns/g of 4 pods: correct the slices, or {keys.TOTAL[0]}" in too_large.waiting_for
     elastic = spec_of(pod(gang_metadata={**stated, keys.TOTAL[0]: "16"}), group=pod_group(min_member=4))
     assert elastic.waiting_for is None
     assert elastic.constraints.slices == (SliceLayer(8, "zone"), SliceLayer(4, "rack"))

@@ -155,7 +155,7 @@ def test_the_minimum_is_lowered_live() -> None:
     ("stated", "text"),
     [
         ({"parent": "r0"}, "gang ns/r0 names itself as its parent"),
-        ({"parent": "svc", "groups": ["ns/r0", "ns/x"]}, "states both gangsched.dev/parent and"),
+        ({"parent": "svc", "groups": ["ns/r0", "ns/x"]}, "sets both gangsched.dev/parent and"),
         (
             {"parent": "a b"},
             'gangsched.dev/parent "a b" of pod ns/r0-0 is not the name of an object: correct or remove it',

@@ -91,7 +91,10 @@ def test_a_native_podgroup_with_another_priority_than_its_pods_waits() -> None:
     world.declare(pod_group("g", 1, api_group=keys.NATIVE, version="v1alpha2", priority=1000))
     (low,) = world.create([pod("g-0", native_group="g", priority=10)])
     world.told()
-    assert "spec.priority 1000 of PodGroup ns/g differs from that of its pods, 10" in world.condition(low)[1]
+    assert (
+        "spec.priority 1000 of PodGroup ns/g is not used, since its pods have another priority, 10"
+        in world.condition(low)[1]
+    )
     world.update(low, priority=1000)
     assert set(world.settle().bound()) == {"g-0"}
 
@@ -115,7 +118,7 @@ def test_members_with_slices_are_told_apart_by_index() -> None:
     world.settle()
     assert not world.state.registry.view("ns/g").indexed
     assert [problem.text for problem in record.problems] == [
-        "Pods ns/g-2 and ns/g-3 have the same index, so that slices cannot be made by index; "
+        "Pods ns/g-2 and ns/g-3 have the same index, so slices cannot be formed by index; "
         "the order of members is used instead."
     ]
 

@@ -69,7 +69,7 @@ def test_order_in_which_pods_are_told_does_not_matter() -> None:
 def test_too_many_victims_are_not_taken() -> None:
     """V15: the sentence has the limit."""
     told = obstacle(full_of_low(), high(number=2, gpus=8), max_pods=1)
-    assert told == (Obstacle.TOO_MANY, "2 pods would have to be evicted, and at most 1 may be for one gang.")
+    assert told == (Obstacle.TOO_MANY, "2 pods would have to be evicted, but at most 1 may be evicted for one gang.")
 
 
 def test_what_is_not_needed_is_given_back() -> None:

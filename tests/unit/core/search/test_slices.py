@@ -218,7 +218,7 @@ def test_members_above_the_minimum_join_by_whole_slices() -> None:
     verdict = decided(nodes, gang(pods, FOUR, min_member=6))
     assert {placement.pod.index for placement in verdict.binds} == set(range(8))
     assert {refusal.reason for _, refusal in verdict.notes} == {Reason.UNSCHEDULABLE}
-    text = "no domain of example.com/rack has room for a slice of 4 pods: the best, example.com/rack=r3, takes 3"
+    text = "no domain of example.com/rack has room for a slice of 4 pods: the best, example.com/rack=r3, has room for 3"
     assert {uid: refusal.text for uid, refusal in verdict.notes} == {pod.uid: text for pod in pods[8:]}
 
 
@@ -232,7 +232,8 @@ def test_what_slices_lack_is_told() -> None:
     never = decided(nodes, gang(four, TWO))
     assert never.told.never
     assert never.told.message == (
-        f"{wanted}, and can never fit: the largest domain, example.com/rack=r1, takes 1 of a slice when it is empty"
+        f"{wanted}, and can never fit: even when empty, the largest domain, example.com/rack=r1, "
+        "holds only 1 pod of a slice"
     )
     nowhere = decided([node("a")], gang(four, TWO))
     assert nowhere.told.text == f"{wanted}: no node has the label example.com/rack"

@@ -276,7 +276,7 @@ async def test_gives_up_after_a_few_tries() -> None:
         desk.recorder.record(event("b"))
         assert await desk.recorder.drain(1) == 0
         assert (len(desk.api.sent), desk.recorder.counts.dropped) == (2, 2)
-        assert desk.warnings == ["Cannot write Events: no events for you; giving up on it."]
+        assert desk.warnings == ["Cannot write Events: no events for you; giving up."]
 
 
 @pytest.mark.parametrize(

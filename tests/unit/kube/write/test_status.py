@@ -289,9 +289,7 @@ async def test_a_refusal_that_names_a_squid_is_told(status: int) -> None:
     async with at_work(lambda sent: ApiFault(status, "Invalid", 'Pod "squid-0" is invalid: status: Forbidden')) as desk:
         desk.writer.put(word("one"))
         await desk.time.advance(1)
-        assert desk.warnings == [
-            'Cannot write pod conditions: Pod "squid-0" is invalid: status: Forbidden; giving up on it.'
-        ]
+        assert desk.warnings == ['Cannot write pod conditions: Pod "squid-0" is invalid: status: Forbidden; giving up.']
 
 
 async def test_conflict_is_retried_and_refusal_told() -> None:
@@ -305,7 +303,7 @@ async def test_conflict_is_retried_and_refusal_told() -> None:
         desk.writer.put(word("two"))
         await desk.time.advance(10)
         assert len(desk.messages()) == 3
-        assert desk.warnings[-1] == "Cannot write pod conditions: message: too long; giving up on it."
+        assert desk.warnings[-1] == "Cannot write pod conditions: message: too long; giving up."
 
 
 async def test_timeout_annotation() -> None:

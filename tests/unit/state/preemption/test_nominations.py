@@ -260,7 +260,7 @@ def test_a_replaced_member_takes_over_its_node() -> None:
 
 
 def test_a_member_that_nobody_replaces_ends_the_nomination() -> None:
-    """V12: the group has changed since room was made for it."""
+    """V12: the group has changed since it was nominated."""
     world, low, high = full()
     decide(world, high, low)
     world.advance(1)
@@ -416,7 +416,7 @@ def test_who_preempts_learns_no_name_of_a_victim_that_could_not_be_marked() -> N
     decide(world, high, low)
     world.settle()
     (lost,) = [told for _, _, told in world.events("NominationLost")]
-    assert lost == "the pods could not be nominated; no pods were evicted for it"
+    assert lost == "the pods could not be nominated; no pods were evicted"
 
 
 def test_another_namespace_is_named_by_uid_only() -> None:

@@ -136,7 +136,7 @@ def test_the_kind_is_told_at_once() -> None:
     reserve(world, reserved(at_s=math.inf, empty=1))
     assert condition(world)[1:] == (
         "Fenced",
-        "1 of 2 nodes is free and reserved; one more must become empty: their pods declare no run time",
+        "1 of 2 nodes is free and reserved; one more must become empty, but its pods declare no run time",
     )
     reserve(world, reserved())
     assert condition(world)[:2] == ("True", "Timed")
@@ -204,7 +204,7 @@ def test_without_reservations_there_is_no_condition() -> None:
     world.advance(5.0)
     (scheduled,) = (each for each in world.status("big")["conditions"] if each["type"] == "Scheduled")
     assert (
-        scheduled["message"].partition(" (round")[0].endswith("Not reserved: it needs 12 nodes, and the cluster has 8.")
+        scheduled["message"].partition(" (round")[0].endswith("Not reserved: it needs 12 nodes, but the cluster has 8.")
     )
     assert condition(world) == ("", "", "")
 

@@ -86,9 +86,9 @@ def test_a_group_across_namespaces_is_told_apart() -> None:
 @pytest.mark.parametrize(
     ("empty", "text"),
     [
-        (0, "0 of 4 nodes are free and reserved; 4 more must become empty: their pods declare no run time"),
-        (1, "1 of 4 nodes is free and reserved; 3 more must become empty: their pods declare no run time"),
-        (3, "3 of 4 nodes are free and reserved; one more must become empty: their pods declare no run time"),
+        (0, "0 of 4 nodes are free and reserved; 4 more must become empty, but their pods declare no run time"),
+        (1, "1 of 4 nodes is free and reserved; 3 more must become empty, but their pods declare no run time"),
+        (3, "3 of 4 nodes are free and reserved; one more must become empty, but its pods declare no run time"),
         (4, "4 of 4 nodes are free and reserved"),
     ],
 )
@@ -167,7 +167,7 @@ def test_durations() -> None:
     [
         (
             NotReserved(why=NotEntitled.IMPOSSIBLE, needs=12, offers=8),
-            "not reserved: it needs 12 nodes, and the cluster has 8",
+            "not reserved: it needs 12 nodes, but the cluster has 8",
         ),
         (NotReserved(why=NotEntitled.IMPOSSIBLE), "not reserved: it would not start even on an empty cluster"),
         (
@@ -177,13 +177,13 @@ def test_durations() -> None:
         (NotReserved(why=NotEntitled.NAMESPACE, namespace="ml", offers=1), "namespace ml has 1 reservation"),
         (
             NotReserved(why=NotEntitled.TOO_YOUNG, until_s=AT_S),
-            "not reserved before 2026-11-22T14:05Z: it needs less than a node",
+            "not reserved before 2026-11-22T14:05Z: it needs less than one node and has not waited long enough",
         ),
         (
             NotReserved(why=NotEntitled.NO_TIME, until_s=AT_S),
             "not reserved before 2026-11-22T14:05Z: running pods declare no run times",
         ),
-        (NotReserved(why=NotEntitled.LATER), "not reserved: older gangs have all reservations"),
+        (NotReserved(why=NotEntitled.LATER), "not reserved: older gangs use all reservations"),
         (NotReserved(why=NotEntitled.SHARE), "not reserved: the other reservations"),
     ],
 )
@@ -221,7 +221,7 @@ def test_how_a_reservation_ends() -> None:
     assert ended(verdict(), why, wall_s=NOW_S) == (
         False,
         "Lost",
-        "not reserved: it needs 12 nodes, and the cluster has 8",
+        "not reserved: it needs 12 nodes, but the cluster has 8",
     )
     assert ended(verdict(), None, wall_s=NOW_S)[1] == "Lost"
     assert ended(verdict(Reason.WAITING_FOR_MEMBERS), why, wall_s=NOW_S)[1] == "NotNeeded"
