@@ -121,6 +121,9 @@ def attempt(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> tuple[Trial,
     if ledger.scope.packed is not None and (found := reserved(*ledger.scope.packed)) is not None:
         trial = _completed(found, group, gangs, ledger)
         return trial, len(trial.placements)
+    if ledger.scope.lacking is not None:
+        trial = _untried(*ledger.scope.lacking, group, gangs, ledger)
+        return trial, 0
     checkpoint = ledger.checkpoint()
     if ledger.progress is not None:
         ledger.progress.resume([pod for gang in gangs for pod in gang.pending], ledger)
@@ -185,10 +188,7 @@ def _place_alike(alike: Sequence[Pod], group: Group, ledger: Ledger) -> list[Pla
         room = narrow(first, usable(first.shape, group, ledger), occupancy)
         room = room_for_followers(first, len(rest), group, room, occupancy)
         wanted = min(step, len(rest))
-        if ledger.scope.refuted:  # only counted: ranking the nodes took half of the time of a refusal
-            nodes, counts = score.anywhere(wanted, room)
-        else:
-            nodes, counts = _choose(first, wanted, room, group, ledger)
+        nodes, counts = _choose(first, wanted, room, group, ledger)
         found = rest[: int(counts.sum())]
         taken = _reserve(found, nodes, counts, ledger) if found else []
         placed += taken
@@ -292,6 +292,13 @@ def _in_slices(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> Trial:
         trial.lacks, trial.failed = lacks, _refused(gang.pending[:1], group, ledger)
         trial.culprit = (gang, *trial.failed[0])
         return trial
+
+
+def _untried(gang: Gang, pod: Pod, group: Group, gangs: Sequence[Gang], ledger: Ledger) -> Trial:
+    """The trial in a scope that is too small for a member of a gang, as sums or a search have shown."""
+    refusal = Refusal(Reason.UNSCHEDULABLE, "", placing.why_no_node(pod, group, ledger, filled=True))
+    present = sum(len(each.pending) for each in gangs)
+    return Trial({each.id: [] for each in gangs}, [(pod, refusal)], present, culprit=(gang, pod, refusal))
 
 
 def _join(gang: Gang, pods: Sequence[Pod], name: str, trial: Trial, group: Group, ledger: Ledger) -> None:

@@ -10,6 +10,8 @@ from gangsched.model.snapshot import Bools
 if TYPE_CHECKING:
     from gangsched.core.search.demand import Demand
     from gangsched.core.search.packing import Packing
+    from gangsched.model.gang import Gang
+    from gangsched.model.objects import Pod
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -18,8 +20,9 @@ class Scope:
 
     `text` is the reason that is reported for nodes outside. With `whole`, an attempt counts only if it places every
     member; in the `last` scope any result counts (`core.search`). `name` is stable across plans. A `refuted` scope is
-    known to be too small; `note` describes what this scope and the others lack. `packed` is a demand and the packing of
-    it that an earlier search found on equal nodes in the scope: no other order is tried before it.
+    known to be too small; `note` describes what this scope and the others lack. If nothing but room matters, `lacking`
+    is a member for which it is too small, with its gang: nothing is tried there. `packed` is a demand and the packing
+    of it that an earlier search found on equal nodes in the scope: no other order is tried before it.
     """
 
     accelerated: Bools | None = None
@@ -30,6 +33,7 @@ class Scope:
     name: str = ""
     note: str = ""
     refuted: bool = False
+    lacking: tuple[Gang, Pod] | None = None
     packed: tuple[Demand, Packing] | None = None
 
     def narrowed(self, inside: Bools, name: str) -> Scope:

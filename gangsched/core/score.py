@@ -199,15 +199,6 @@ def choose(
     return np.concatenate(chosen), np.concatenate(counts)
 
 
-def anywhere(count: int, room: Ints) -> tuple[Ints, Ints]:
-    """As `choose`, on the nodes with the least room, by no rule: for attempts that are known to be rolled back."""
-    nodes = np.flatnonzero(room)
-    nodes = nodes[np.argsort(room[nodes], kind="stable")]
-    fits = room[nodes]
-    counts = np.minimum(fits, np.maximum(count - (np.cumsum(fits) - fits), 0))
-    return nodes[counts > 0], counts[counts > 0]
-
-
 def _tiers(shape: Shape, nodes: Candidates, ledger: Ledger, rules: Sequence[Rule]) -> Iterator[Candidates]:
     """Split the nodes by each of `rules` in turn, best first."""
     if not rules:

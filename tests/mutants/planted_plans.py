@@ -10,6 +10,7 @@ import numpy as np
 
 from gangsched.core.pre_filter import refusals
 from gangsched.core.queue_sort import group_key
+from gangsched.core.search import judging
 from gangsched.model.gang import MatchPolicy, Mode
 from gangsched.model.objects import Shape
 from gangsched.model.plan import Need
@@ -226,6 +227,15 @@ def domains_are_judged_by_the_room_that_they_had(_: Any) -> Any:
         return ledger.table.judged.setdefault("contents", cls(free, ledger.resources, zeros))
 
     return classmethod(first)
+
+
+@bug("L17", "core.search.judging:note_refuted", "unit/core/search/test_judging.py")
+def what_is_refuted_beside_others_of_a_plan_stays_refuted(_: Any) -> Any:
+    def always(demand: Any, level: Any, domain: int) -> None:
+        if (found := judging._kept(demand, level, tuple(range(len(demand.items))))) is not None:
+            found[1].refuted[domain] = True
+
+    return always
 
 
 @bug("R2", "core.search.region:_Builder.steps", "unit/core/search/test_slices.py")

@@ -94,7 +94,7 @@ def gang_failed(
 
     `note` is about required topology domains.
     """
-    far = f"{note}; " * bool(note) + f"{placed} of {needed} pods could be placed"
+    far = note or f"{placed} of {needed} pods could be placed"
     if refused.reason is not Reason.UNSCHEDULABLE:
         cause = refused.message or refused.now.partition(" nodes are available: ")[2].removesuffix(".")
         return Refusal(refused.reason, f"gang {gang.id} waits for pod {pod.key}: {cause}", far)

@@ -19,6 +19,7 @@ from gangsched.core.reserve import Ledger
 from gangsched.core.scope import EVERYWHERE, Scope
 from gangsched.core.search.demand import Demand
 from gangsched.core.search.facts import known, may_be_known, packed
+from gangsched.core.search.judging import note_refuted
 from gangsched.core.search.packing import Packing
 from gangsched.core.search.slices import is_sliced, pinned_to, together
 from gangsched.core.search.terms import required_by_terms
@@ -62,7 +63,7 @@ class Domains:
         return Scope(nodes, others, f"node(s) are outside {name}", name=name)
 
     def judge(self, demand: Demand) -> tuple[Bools, Ints]:
-        """By domain: whether sums allow the minimum, and how many of the needed pods they allow."""
+        """By domain: whether the minimum may fit, and how many of the needed pods sums allow."""
         if self.outer is self.level:
             return demand.judge(self.level)
         kept = [i for i, item in enumerate(demand.items) if demand.ledger.accelerated(item.shape)]
@@ -173,7 +174,7 @@ def regions(group: Group, ledger: Ledger) -> list[Scope]:
 
 @dataclass(frozen=True, eq=False)
 class Required:
-    """The domains that a group requires, judged: those that are `enough` by sums, and how many pods each `holds`.
+    """The domains that a group requires, judged: those that may be `enough`, and how many pods each `holds` by sums.
 
     `present` is the demand of all its members. Only `home`, where members are, is ever enough; None without any.
     """
@@ -209,8 +210,16 @@ class Required:
         if not demand.is_searched:
             return True
         left = self.domains.order(np.flatnonzero(self.enough), demand)[::-1]  # the roomiest, which mostly do, first
-        scopes = ((n, self.domains.scope(n)) for n in left)
-        return not all(_known(demand, self.domains, n, scope, search=True) is False for n, scope in scopes)
+        return not all(self._packed(n, self.domains.scope(n), search=True) is False for n in left)
+
+    def refuted_by(self, domain: int) -> str:
+        """What proved that the minimum does not fit into a domain: "sums", an earlier "search", or "" for neither."""
+        if not self.enough[domain]:
+            is_search = self.home is None and self.holds[domain] >= sum(self.demand.needs)
+            return "search" if is_search else "sums"
+        if not self.demand.is_searched or not self.demand.is_exact:
+            return ""
+        return "search" if self._packed(domain, self.domains.scope(domain), search=False) is False else ""
 
     def scopes(self) -> Iterator[Scope]:
         """Yield the required scopes without preferences, best first; the last one is the best insufficient one."""
@@ -225,16 +234,33 @@ class Required:
         for number, n in enumerate(ordered):
             scope = domains.scope(n)
             # The first one is not searched before the usual order was tried there, which mostly does.
-            if is_searched:
-                before = _known(demand, domains, n, scope, search=number > 0)
+            if is_searched and (number or may_be_known(demand.pieces, demand.wanted, demand.ledger)):
+                before = self._packed(n, scope, search=number > 0)
                 if before is False:
                     continue
                 scope = replace(scope, packed=(demand, before)) if isinstance(before, Packing) else scope
             yield scope
         best = self.home if self.home is not None else int(np.argmax(self.holds)) if domains.level.size else 0
-        told = _told(domains, best, self.holds, len(ordered), demand, is_home=self.home is not None)
-        scope = domains.scope(best)
-        yield replace(scope, name=f"{scope.name} at last", last=True, note=told, refuted=is_strict)
+        told = _told(domains, best, self.holds, demand, is_home=self.home is not None)
+        scope = replace(domains.scope(best), last=True, note=told, refuted=is_strict)
+        lacking = _lacking(demand, scope) if is_strict and demand.is_exact else None
+        yield replace(scope, name=f"{scope.name} at last", lacking=lacking)
+
+    def _packed(self, domain: int, scope: Scope, *, search: bool) -> Packing | bool | None:
+        """False if the minimum cannot be packed into a domain, as a `search` says or an earlier one did.
+
+        Else the packing that was used on equal nodes, if there is one. Raises OutOfWork; the next plan goes on.
+        """
+        demand, domains = self.demand, self.domains
+        nodes = domains.outer.nodes(int(domains.outer_of[domain])) if domains.outer is not None else None
+        problem = demand.problem(nodes, scope)
+        if search and packed(problem, demand.ledger) is None:
+            found: Packing | bool | None = False
+        else:
+            found = known(problem, demand.ledger)
+        if found is False and domains.outer is domains.level:
+            note_refuted(demand, domains.level, domain)
+        return found
 
 
 def fits(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> bool | None:
@@ -243,22 +269,7 @@ def fits(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> bool | None:
     return None if required is None else required.fits()
 
 
-def _known(demand: Demand, domains: Domains, domain: int, scope: Scope, *, search: bool) -> Packing | bool | None:
-    """False if the minimum cannot be packed into a domain, as a `search` says or an earlier one did.
-
-    Else the packing that was used on equal nodes, if there is one. Raises OutOfWork; the next plan goes on searching.
-    """
-    if not search and not may_be_known(demand.pieces, demand.wanted, demand.ledger):
-        return None
-    nodes = domains.outer.nodes(int(domains.outer_of[domain])) if domains.outer is not None else None
-    problem = demand.problem(nodes, scope)
-    found = known(problem, demand.ledger)
-    if search and found is None and packed(problem, demand.ledger) is None:
-        return False
-    return found
-
-
-def _told(domains: Domains, best: int, holds: Ints, left: int, demand: Demand, *, is_home: bool) -> str:
+def _told(domains: Domains, best: int, holds: Ints, demand: Demand, *, is_home: bool) -> str:
     """What the best domain lacks, and why the others are refuted (M1); of those whose members are in one, that one."""
     size, needed = domains.level.size, sum(demand.needs)
     if not size:
@@ -266,12 +277,24 @@ def _told(domains: Domains, best: int, holds: Ints, left: int, demand: Demand, *
     lack = max(1, needed - int(holds[best]))
     if is_home:
         return f"its other members are in {domains.level.name(best)}, which lacks {lack} of {needed}"
-    few = size - left
+    few = int(np.count_nonzero(holds < needed))
+    left = size - few
     torn = f"{'is' if left == 1 else 'are'} too fragmented" if demand.is_exact else "could not be filled"
     causes = [f"{n} {'has' if n == 1 else 'have'} too little free in total" for n in (few,) if n]
     causes += [f"{left} {torn}"] if left else []
     of_all = f"of {size} {'domain' if size == 1 else 'domains'}, {' and '.join(causes)}"
     return f"no domain has room: the best, {domains.level.name(best)}, lacks {lack} of {needed}; {of_all}"
+
+
+def _lacking(demand: Demand, scope: Scope) -> tuple[Gang, Pod]:
+    """The first member for whose kind a scope is too small, with its gang; the first one if for no kind by itself."""
+    ledger, found = demand.ledger, demand.items[0]
+    for item, room in zip(demand.items, demand.room, strict=True):
+        inside = scope.of(accelerated=ledger.accelerated(item.shape))
+        if (room.sum() if inside is None else room[inside].sum()) < len(item.pods):
+            found = item
+            break
+    return demand.gangs[found.gang], found.pods[0]
 
 
 class DomainRoom(NamedTuple):
@@ -294,13 +317,6 @@ def best_domains(group: Group, ledger: Ledger, number: int = 10) -> list[DomainR
         return []
     domains, demand, found = required.domains, required.demand, []
     for n in np.lexsort((np.arange(domains.level.size), -required.holds, ~required.enough))[:number].tolist():
-        refuted = "" if required.enough[n] else "sums"
-        if (
-            not refuted
-            and demand.is_searched
-            and demand.is_exact
-            and _known(demand, domains, n, domains.scope(n), search=False) is False
-        ):
-            refuted = "search"
-        found.append(DomainRoom(domains.level.name(n), int(required.holds[n]), sum(demand.needs), refuted))
+        name, holds = domains.level.name(n), int(required.holds[n])
+        found.append(DomainRoom(name, holds, sum(demand.needs), required.refuted_by(n)))
     return found

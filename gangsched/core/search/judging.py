@@ -1,7 +1,8 @@
 """Judging: which domains of a level could hold a demand, by sums, kept from plan to plan (L11, L15, L17, L18).
 
 Invariant: what is kept of a domain was found on the room that its nodes have now; only domains of which a node changed
-are judged again. It is an input of the plan that costs work when it is lost, and nothing else.
+are judged again. What a search refuted is kept beside. It is an input of the plan that costs work when it is lost, and
+nothing else.
 """
 
 from __future__ import annotations
@@ -23,17 +24,17 @@ if TYPE_CHECKING:
 MAX_SHAPES = 64
 """Items of one group beyond which sums are not made, for each must be summed up by domain."""
 MAX_KEPT = 2**20
-"""Domains of which judgments are kept, 20 bytes each."""
+"""Domains of which judgments are kept, 17 bytes each."""
 
 Row = tuple[Ints, dict[int, int]]
 
 
 @dataclass(slots=True)
 class _Judgment:
-    """By domain: whether it is `enough`, how many pods it `holds`, and of which version of its nodes that is true."""
+    """By domain: how many pods it `holds`, if a search `refuted` it, and of which version of its nodes that is true."""
 
-    enough: Bools
     holds: Ints
+    refuted: Bools
     as_of: Ints
     version: int = 0
     """All is true of this version; only what `as_of` says where it is older."""
@@ -68,7 +69,7 @@ class Contents:
         made = self.kept.pop(key, None)
         if made is None:
             zeros = np.zeros(size, dtype=np.int64)
-            made = _Judgment(zeros.astype(np.bool_), zeros, np.full(size, -1, dtype=np.int64))
+            made = _Judgment(zeros, zeros.astype(np.bool_), np.full(size, -1, dtype=np.int64))
             self.size += size
         self.kept[key] = made
         while self.size > MAX_KEPT and len(self.kept) > 1:
@@ -77,19 +78,21 @@ class Contents:
 
 
 def judge(demand: Demand, level: TopologyLevel, items: Sequence[int] | None = None) -> tuple[Bools, Ints]:
-    """By domain: whether sums allow the minimum, and how many of the needed pods they allow.
+    """By domain: whether the minimum may fit, and how many of the needed pods sums allow.
 
-    With `items`, by index, only those must be in the domain; others may be anywhere.
+    It does not fit where sums allow fewer, or where a search refuted it (`note_refuted`). With `items`, by index, only
+    those must be in the domain; others may be anywhere.
     """
     kept = tuple(range(len(demand.items)) if items is None else items)
+    needed = sum(demand.needs)
     if len(demand.items) > MAX_SHAPES:
-        return np.ones(level.size, dtype=np.bool_), np.full(level.size, sum(demand.needs), dtype=np.int64)
+        return np.ones(level.size, dtype=np.bool_), np.full(level.size, needed, dtype=np.int64)
     ledger, inside = demand.ledger, level.codes >= 0
-    key, free = _key(demand, level, kept), ledger.begun_with
-    if key is None or free is None:
-        return _sums(demand, level, kept)
-    contents: Contents = ledger.recall(Contents, lambda: Contents.of(ledger, free), lasting=True)
-    known = contents.judgment(key, level.size)
+    found = _kept(demand, level, kept)
+    if found is None:
+        holds = _sums(demand, level, kept)
+        return holds >= needed, holds
+    contents, known = found
     ledger.work.charge(20 + len(ledger.table) // 300)
     moved, touched = np.zeros(level.size, dtype=np.bool_), np.zeros(level.size, dtype=np.bool_)
     if known.version < contents.version:
@@ -98,17 +101,32 @@ def judge(demand: Demand, level: TopologyLevel, items: Sequence[int] | None = No
         codes = level.codes[np.concatenate(ledger.touched_since(0))]
         touched[codes[codes >= 0]] = True
     again = moved | touched
-    enough, holds = known.enough.copy(), known.holds.copy()
+    holds = known.holds.copy()
     if again.any():
         nodes = None if again.all() else np.flatnonzero(inside & again[level.codes])
-        found = _sums(demand, level, kept, nodes)
-        enough[again], holds[again] = found[0][again], found[1][again]
+        holds[again] = _sums(demand, level, kept, nodes)[again]
         lasting = moved & ~touched
-        known.enough[lasting], known.holds[lasting] = enough[lasting], holds[lasting]
-        known.as_of[lasting] = contents.version
+        known.holds[lasting], known.refuted[lasting], known.as_of[lasting] = holds[lasting], False, contents.version
     if not touched.any():
         known.version = contents.version
-    return enough, holds
+    return (holds >= needed) & ~(known.refuted & ~again), holds
+
+
+def note_refuted(demand: Demand, level: TopologyLevel, domain: int) -> None:
+    """Keep that a search refuted the minimum in a domain, if its nodes are as they were when the plan began."""
+    ledger, nodes = demand.ledger, level.nodes(domain)
+    found = _kept(demand, level, tuple(range(len(demand.items))))
+    if found is not None and np.array_equal(ledger.free[:, nodes], found[0].free[:, nodes]):
+        found[1].refuted[domain] = True
+
+
+def _kept(demand: Demand, level: TopologyLevel, kept: Sequence[int]) -> tuple[Contents, _Judgment] | None:
+    """Where the judgment is kept; None for demands of which none is."""
+    ledger, key, free = demand.ledger, _key(demand, level, kept), demand.ledger.begun_with
+    if key is None or free is None:
+        return None
+    contents: Contents = ledger.recall(Contents, lambda: Contents.of(ledger, free), lasting=True)
+    return contents, contents.judgment(key, level.size)
 
 
 def _key(demand: Demand, level: TopologyLevel, kept: Sequence[int]) -> Hashable:
@@ -118,15 +136,16 @@ def _key(demand: Demand, level: TopologyLevel, kept: Sequence[int]) -> Hashable:
     is_more = ledger.kept is not None or ledger.held_back or scope.accelerated is not None or scope.others is not None
     if is_more or not level.size or demand.by_terms:
         return None
-    items = ((item.gang, item.shape, len(item.pods), item.pins) for item in demand.items)
+    items = ((item.gang, item.shape, len(item.pods), item.pins, item.home) for item in demand.items)
     closed = (standing(group, item.shape, ledger) for item in demand.items)
-    return level.keys, kept, tuple(demand.needs), tuple(items), tuple(closed)
+    sliced = demand.slices
+    parts = None if sliced is None else (sliced.layers, sliced.pieces, demand.pieces, demand.wanted)
+    return level.keys, kept, tuple(demand.needs), tuple(items), parts, tuple(closed)
 
 
-def _sums(demand: Demand, level: TopologyLevel, kept: Sequence[int], nodes: Ints | None = None) -> tuple[Bools, Ints]:
-    """As `judge`, for the domains of these nodes; None for all."""
+def _sums(demand: Demand, level: TopologyLevel, kept: Sequence[int], nodes: Ints | None = None) -> Ints:
+    """By domain how many of the needed pods sums allow, for the domains of these nodes; None for all."""
     ledger, work, needed = demand.ledger, demand.ledger.work, sum(demand.needs)
-    enough, holds = np.ones(level.size, dtype=np.bool_), np.full(level.size, needed, dtype=np.int64)
     number = len(ledger.table) if nodes is None else nodes.size
     work.charge(20 + len(demand.items) * number // 60)
     rooms = {i: level.sums(demand.room[i] if nodes is None else demand.room[i][nodes], nodes) for i in kept}
@@ -136,17 +155,14 @@ def _sums(demand: Demand, level: TopologyLevel, kept: Sequence[int], nodes: Ints
     total = np.zeros(level.size, dtype=np.int64)
     for gang, need in enumerate(needs):
         own = [np.minimum(len(demand.items[i].pods), rooms[i]) for i in kept if demand.items[i].gang == gang]
-        most = np.minimum(sum(own, np.zeros(level.size, dtype=np.int64)), need)
-        enough &= most >= need
-        total += most
+        total += np.minimum(sum(own, np.zeros(level.size, dtype=np.int64)), need)
     elsewhere = needed - sum(needs)
-    holds = np.minimum(holds, total + elsewhere)
+    holds: Ints = total + elsewhere
     for row, asked in (demand.rows if nodes is None else rows(demand, nodes)) if len(kept) > 1 else ():
         work.charge(20 + 2 * len(kept) + number // 200)
         have, cheapest = level.sums(row, nodes), _cheapest(demand, asked, needs, kept)
-        enough &= have >= cheapest[-1:].sum()
         holds = np.minimum(holds, np.searchsorted(cheapest, have, "right") + elsewhere)
-    return enough, holds
+    return holds
 
 
 def rows(demand: Demand, nodes: Ints | None = None) -> list[tuple[Ints, dict[int, int]]]:
