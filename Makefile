@@ -255,6 +255,10 @@ bench-fight: install control-plane ## Three priorities fight for room, beside ku
 bench-waves: install control-plane ## Hundreds of groups preempt at once; CASES='singles-4 hero-256' BESIDE=1 OUT_JSON=
 	@$(RUN)python -m bench.waves $(CASES) $(if $(BESIDE),--beside) $(if $(OUT_JSON),--out '$(OUT_JSON)')
 
+.PHONY: bench-turns
+bench-turns: install ## The longest turn of the loop in each of these waves, on a virtual clock; CASES='singles-4 hero-256'; fails above 50 ms
+	@$(RUN)python -m bench.waves.turns $(CASES)
+
 .PHONY: attacks
 attacks: install control-plane ## Attack the gangs API, and time what bystanders notice: ATTACK_S=60, KIND=regex
 	@ATTACK_S=$(or $(ATTACK_S),60) $(RUN)pytest -q -s -o faulthandler_timeout=0 tests/e2e/visibility/test_attacks.py $(if $(KIND),-k '$(KIND)')

@@ -36,7 +36,7 @@ from gangsched.core.cycle import Limits, plan
 from gangsched.daemon import GC_THRESHOLDS
 from gangsched.loop import Loop, Ports
 from gangsched.model.disruption import PodDisruptionBudget
-from gangsched.model.objects import Namespace
+from gangsched.model.objects import Namespace, Node, Pod
 from gangsched.model.plan import Plan
 from gangsched.model.protocol import Action, Applied, BindOrder, Message, Replaced
 from gangsched.model.reservation import ReservationLimits
@@ -108,22 +108,22 @@ vars(turns)["plan"] = PLAN  # a turn looks it up by this name
 class PlayedByLoop(World):
     """A world whose turns are those of the daemon's loop; what it orders is done after each of them."""
 
-    def __init__(self, size: int, rules: Rules) -> None:
+    def __init__(self, nodes: Sequence[Node], running: Sequence[Pod], rules: Rules) -> None:
         self._loop: Loop | None = None
         super().__init__(rules=rules, preempts=True)
         self.turns: list[Turn] = []
         self.profiles: list[tuple[float, cProfile.Profile]] | None = None
         self._ordered: list[Action] = []
-        nodes, self._running = ground(size, random.Random(size))
-        classes, csi_nodes = lasting_storage(size)
+        self._running = running
+        classes, csi_nodes = lasting_storage(len(nodes))
         self.say(Replaced(StorageClass, tuple(classes)), Replaced(CsiNode, tuple(csi_nodes)))
         self.say(Applied(Namespace(builders.NAMESPACE)), Applied(Namespace("other")))
         self.add_nodes(*nodes)
-        self.create(self._running)
+        self.create(running)
         ports = Ports(self, self._ordered.append, self._ordered.append, Clock(self))
         limits = Limits()
         self._loop = Loop(self.state, ports, metrics=Metrics(), limits=limits, ready=lambda: True, policy=rules.policy)
-        self._turn_until_rest()
+        self.turn_until_rest()
 
     def say(self, *messages: Message) -> None:
         """Messages arrive, and wait for the loop."""
@@ -147,7 +147,7 @@ class PlayedByLoop(World):
         self.say(Replaced(PodDisruptionBudget, tuple(hostile.budgets)))
         other = builders.members("o", 4, gpus=0, cpu_milli=1_000, namespace="other", creation_s=10**9)
         self.create(hostile.pods, other)
-        decided = self._turn_until_rest()
+        decided = self.turn_until_rest()
         bound = sum(pod.uid in self.pods and bool(self.pods[pod.uid].node_name) for pod in hostile.pods)
         evicted = len(self._running) - sum(pod.uid in self.pods for pod in self._running)
         waits = next((text for pod in hostile.pods if (text := self.condition(self.pods[pod.uid])[1])), "")
@@ -155,11 +155,11 @@ class PlayedByLoop(World):
         self.delete(*hostile.pods, *other)
         self.create(each for each in self._running if each.uid not in self.pods)
         self.say(Replaced(Volume, ()), Replaced(Claim, ()), Replaced(PodDisruptionBudget, ()))
-        self._turn_until_rest()
+        self.turn_until_rest()
         self._forget()
         return told
 
-    def _turn_until_rest(self) -> int:
+    def turn_until_rest(self) -> int:
         """Take turns until nothing comes for a while; returns how many."""
         number, rests_s = 0, self.now_s + REST_S
         while number < MOST_TURNS:
@@ -310,7 +310,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _world(size: int, hostile: Hostile) -> PlayedByLoop:
     """The cluster of that size, whose objects the garbage collector need not look at."""
     limits = ReservationLimits() if hostile.reserves else ReservationLimits(reservations=0)
-    made = PlayedByLoop(size, Rules(reservations=limits))
+    made = PlayedByLoop(*ground(size, random.Random(size)), Rules(reservations=limits))
     gc.collect()
     gc.freeze()
     return made

@@ -396,6 +396,7 @@ class SchedulingState:
         if plan.reservations is not None:
             self.reservations.take(plan.reservations, now_s)
             self.reports.reserved(plan.reservations, now_s=now_s, wall_s=self.reservations.wall_s(now_s))
+        self.preemptions.nominations.follow()
         return actions
 
     def may_send(self, bind: Bind) -> bool:

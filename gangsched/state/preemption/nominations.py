@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterable, Set, ValuesView
 from dataclasses import replace
 from itertools import count
+from operator import attrgetter
 
 from gangsched.core.messages import preempting
 from gangsched.model.gang import Refusal
@@ -45,10 +46,7 @@ CHANGED = "the group has changed since it was nominated"
 
 
 class Nominations:
-    """Nominations by group; updates promises in `cluster`, groups in `registry` and the queue.
-
-    `looks` counts checks, for tests.
-    """
+    """Nominations by group; updates `cluster`, `registry` and the queue. `looks` counts checks, for tests."""
 
     def __init__(
         self,
@@ -216,22 +214,26 @@ class Nominations:
         return tuple(self.journal.delayed(group, record.victims[answer.uid], answer.message))
 
     def look(self, now_s: float, wall_s: float) -> list[Action]:
-        """Check nominations that are due or affected by changes; `wall_s` is in epoch seconds.
-
-        If only pods on some nodes changed, only these nodes of a nomination are checked.
-        """
+        """Check nominations that are due or affected by changes, some at a time; `wall_s` is in epoch seconds."""
         self._offset_s, self._promised.wall_s = wall_s - now_s, wall_s
         self.taken.refresh()
         self._promised.follow()
         whole, self._stale = self._stale | self._next_looks.take_due(now_s), set()
-        nodes = {**self._promised.stale(), **{group_id: set[str]() for group_id in whole}}
-        found = (self._of_group.get(group_id) for group_id in nodes)
-        records = sorted((record for record in found if record is not None), key=_age)
+        stale = {**self._promised.stale(), **{group_id: set[str]() for group_id in whole}}
+        changed = self._records(group_id for group_id, on in stale.items() if not on)
         # One after the other, since each step asks what all have come to in the one before it.
-        actions = [action for record in records if not nodes[record.group] for action in self._follow(record, now_s)]
-        if changed := set[str]().union(*nodes.values()):
-            self._promised.room().keeps(changed)  # all at once: each node by itself takes as long as all of them
-        return actions + [action for record in records for action in self._look_at(record, nodes[record.group], now_s)]
+        actions = [action for record in changed for action in self._follow(record, now_s)]
+        self._next_looks.now(stale)
+        chosen = self._next_looks.take()
+        if nodes := set[str]().union(*chosen.values()):
+            self._promised.room().keeps(nodes)  # all at once: each node by itself takes as long as all of them
+        for record in self._records(chosen):
+            actions += self._look_at(record, chosen[record.group], now_s)
+        return actions
+
+    def _records(self, group_ids: Iterable[str]) -> list[NominationRecord]:
+        """The nominations of these groups, the oldest first."""
+        return sorted(filter(None, map(self._of_group.get, group_ids)), key=attrgetter("serial"))
 
     def planned(self, group: GroupRecord, verdict: Verdict, now_s: float) -> list[Action]:
         """Begin, continue or end the nomination after a committed verdict on the group."""
@@ -444,7 +446,3 @@ class Nominations:
 
 def _refs(victims: Iterable[Victim]) -> tuple[PodRef, ...]:
     return tuple(PodRef(each.uid, each.namespace, each.name) for each in victims)
-
-
-def _age(record: NominationRecord) -> int:
-    return record.serial

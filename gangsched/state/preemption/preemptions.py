@@ -99,6 +99,7 @@ class Preemptions:
                 wall_s,
                 breakable=self._breakable(),
             )
+        self.nominations.follow()
         return actions
 
     def woken_by(self, priority: int) -> Set[str]:

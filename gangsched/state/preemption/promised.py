@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from itertools import chain
 
 import numpy as np
 
@@ -46,6 +47,8 @@ class Promised:
         self._around: set[str] = set()  # groups to which other nodes than their own may matter
         self._moved: set[str] = set()  # nodes with other promises than at the last look
         self._seen: Snapshot | None = None
+        self._unshared: set[str] = set()  # nodes whose places were changed since they were shared out
+        self._shared: Snapshot | None = None  # what they were shared out on
         self._room: tuple[Snapshot | None, Room | None] = (None, None)
 
     # --- what is kept -----------------------------------------------------------------------------------------------
@@ -66,7 +69,7 @@ class Promised:
         self._rest(record, nodes)
         self._victims.update(dict.fromkeys(record.victims, record))
         (self._around.add if record.looks_around else self._around.discard)(record.group)
-        self._share_out(before | nodes)
+        self._unshared |= before | nodes
 
     def drop(self, record: NominationRecord) -> None:
         """Remove the promises of a nomination that has ended."""
@@ -81,12 +84,13 @@ class Promised:
                 del self._victims[uid]
         self._around.discard(record.group)
         self._nominees_on.pop(record.group, None)
-        self._share_out(nodes)
+        self._unshared |= nodes
         self.changed()
 
     def stays(self, uid: str) -> None:
         """Record that a pod is no longer a victim, also in the room being evaluated."""
         self._victims.pop(uid, None)
+        self._unshared.add(self._members.node_of(uid))
 
     def changed(self) -> None:
         """Promises or leaving pods have changed."""
@@ -115,6 +119,7 @@ class Promised:
         The promised places may be used by other members than those nominated. While the nominated nodes are not usable,
         the group is woken for room elsewhere, like all waiting groups.
         """
+        self.follow()
         snapshot = self._cluster.snapshot()
         nodes = [node for node in self._nominees_on[record.group] if node in snapshot.table.index]
         index = [snapshot.table.index[node] for node in nodes]
@@ -145,26 +150,26 @@ class Promised:
         wait for it. No room is counted twice: it would be open to everybody as soon as part of it comes free.
         """
         for node in nodes & self._resting.keys():
-            there: defaultdict[str, Counter[str]] = defaultdict(Counter)
+            there: dict[str, dict[str, int]] = {}
             for uid in self._cluster.residents(node):
                 member, owner = self._members.get(uid), self._victims.get(uid)
                 goes = member is not None and (owner is not None or member.state is State.TERMINATING)
                 if member is not None and goes and not self.is_stuck(member.pod):
-                    there[owner.group if owner is not None else ""].update(dict(member.pod.shape.requests))
+                    of = there.setdefault(owner.group if owner is not None else "", {})
+                    for name, amount in member.pod.shape.requests:
+                        of[name] = of.get(name, 0) + amount
             records = sorted(self._resting[node].values(), key=_age)
-            places = [
-                (each, nominee.pod.uid, nominee)
-                for each in records
-                for nominee in self._nominees_on[each.group].get(node, ())
-            ]
-            parts = [_take(there[record.group], dict(nominee.pod.shape.requests)) for record, _, nominee in places]
-            rest: Counter[str] = sum(there.values(), Counter())
-            for (record, uid, nominee), part in zip(places, parts, strict=True):
+            places = [(each, nominee) for each in records for nominee in self._nominees_on[each.group].get(node, ())]
+            parts = [_take(there.get(record.group, {}), nominee.pod.shape.requests) for record, nominee in places]
+            rest: dict[str, int] = {}
+            for name, amount in chain.from_iterable(of.items() for of in there.values()):
+                rest[name] = rest.get(name, 0) + amount
+            for (record, nominee), part in zip(places, parts, strict=True):
                 if record.awaited:
-                    lacks = Counter(dict(nominee.pod.shape.requests))
-                    lacks.subtract(part)
-                    part.update(_take(rest, lacks))
-                self._show(f"{record.group} {uid}", nominee.promise(record.group, from_dict(part)))
+                    lacks = [(name, amount - part.get(name, 0)) for name, amount in nominee.pod.shape.requests]
+                    for name, amount in _take(rest, lacks).items():
+                        part[name] = part.get(name, 0) + amount
+                self._show(f"{record.group} {nominee.pod.uid}", nominee.promise(record.group, from_dict(part)))
 
     def _show(self, key: str, promise: Nomination | None, *, grows: bool = True) -> None:
         if promise is not None and promise.freed:
@@ -176,15 +181,18 @@ class Promised:
     # --- what is to be looked at ------------------------------------------------------------------------------------
 
     def follow(self) -> None:
-        """Update how much of the places is in use, on nodes whose pods changed since the last call."""
-        seen = self._seen
-        if not self._resting or seen is None:
-            return
-        snapshot = self._cluster.snapshot()
-        if seen is snapshot or seen.table is not snapshot.table:
-            return
-        changed = np.flatnonzero(seen.pods_by_node.versions != snapshot.pods_by_node.versions).tolist()
-        self._share_out(self._resting.keys() & set(map(snapshot.table.names.__getitem__, changed)))
+        """Share out anew the places on nodes whose pods or promises changed since the last call.
+
+        Once for all changes: hundreds of nominations that begin and end in one plan are on the same nodes.
+        """
+        nodes, self._unshared = self._unshared, set()
+        snapshot, before, self._shared = self._cluster.snapshot(), self._shared, self._cluster.snapshot()
+        if before is not None and before.table is not snapshot.table:
+            nodes.update(self._resting)
+        elif before is not None and before.pods_by_node is not snapshot.pods_by_node and self._resting:
+            changed = np.flatnonzero(before.pods_by_node.versions != snapshot.pods_by_node.versions).tolist()
+            nodes.update(map(snapshot.table.names.__getitem__, changed))
+        self._share_out(nodes)
 
     def stale(self) -> dict[str, set[str]]:
         """By group, the nodes that its nomination depends on and that changed since the last call.
@@ -297,10 +305,11 @@ def _by_node(nominations: Mapping[str, Nomination]) -> Iterator[tuple[str, str, 
     return ((each.node, each.pod.uid, each.pod.priority) for each in nominations.values())
 
 
-def _take(there: Counter[str], asked: Mapping[str, int]) -> Counter[str]:
+def _take(there: dict[str, int], asked: Iterable[tuple[str, int]]) -> dict[str, int]:
     """As much of what is asked as is there, which is less by it."""
-    part = Counter({name: min(amount, there[name]) for name, amount in asked.items() if amount > 0 and there[name] > 0})
-    there.subtract(part)
+    part = {name: least for name, amount in asked if (least := min(amount, there.get(name, 0))) > 0}
+    for name, amount in part.items():
+        there[name] -= amount
     return part
 
 

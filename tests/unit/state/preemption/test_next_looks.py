@@ -6,7 +6,7 @@ import random
 from math import inf
 
 from gangsched.model.preemption import Preemption
-from gangsched.state.preemption.next_looks import NextLooks
+from gangsched.state.preemption.next_looks import CHECKED_AT_ONCE, NextLooks
 from gangsched.state.preemption.nomination import NominationRecord
 
 
@@ -37,3 +37,21 @@ def test_the_heap_has_the_moments_that_hold() -> None:
         assert looks.next_s() == (min(held.values()) if min(held.values()) < inf else None)
         assert looks.take_due(now_s) == {group for group, due_s in held.items() if due_s <= now_s}
         assert all(each.due_s == inf for each in records if held[each.group] <= now_s)
+
+
+def test_what_changed_is_checked_in_turn() -> None:
+    """V25: however many nominations a change concerns, each is checked, on all nodes that changed meanwhile."""
+    looks, number = NextLooks(), 2 * CHECKED_AT_ONCE
+    looks.now({f"g{n}": {"a"} for n in range(number)})
+    first = looks.take()
+    assert list(first) == [f"g{n}" for n in range(CHECKED_AT_ONCE)]
+    looks.now({"g0": {"b"}, f"g{number - 1}": {"b"}, f"g{number - 2}": set()})
+    looks.now({f"g{number - 2}": {"b"}})
+    assert looks.next_s() == -inf
+    assert looks.take_due(0.0) == set()
+    second = looks.take()
+    assert list(second) == [f"g{n}" for n in range(CHECKED_AT_ONCE, number)], "who came first is checked first"
+    assert second[f"g{number - 1}"] == {"a", "b"}
+    assert second[f"g{number - 2}"] == set(), "any node matters"
+    assert looks.take() == {"g0": {"b"}}
+    assert looks.next_s() is None
