@@ -1,3 +1,3 @@
-"""gangsched: a gang scheduler that runs beside a Kubernetes cluster's own scheduler."""
+"""gangsched: a gang scheduler that runs alongside a Kubernetes cluster's own scheduler."""
 
 __version__ = "0.1.0"

@@ -42,7 +42,9 @@ PODGROUP_SWEEP_S = 60.0
 
 
 def run_daemon(settings: Settings) -> int:
-    """Run until a signal; return the exit code. Raises SettingsError and Misconfigured for the administrator."""
+    """Run until SIGTERM or SIGINT; return the exit code. Raises SettingsError and Misconfigured for errors that the
+    administrator can correct.
+    """
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(_run(settings))
     return 0
@@ -62,7 +64,7 @@ async def _run(settings: Settings) -> None:
     stopping = asyncio.Event()
 
     def handle_signals() -> None:
-        """End the daemon in order on SIGTERM and SIGINT; called again when a library has replaced the handlers."""
+        """Stop the daemon in order on SIGTERM and SIGINT. Call it again after a library has replaced the handlers."""
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, stopping.set)
 
@@ -115,9 +117,9 @@ async def schedule(
     runtime: Runtime,
     follow: Follow | None = None,
 ) -> None:
-    """Read, and run one daemon per term, until `stopping` is set.
+    """Start the informers, and run one daemon per term of leadership, until `stopping` is set.
 
-    `no_preemption` is the permission that preemption lacks; for `follow` see `PodGroupInformer`.
+    `no_preemption` names the permission that preemption lacks; `follow` is explained in `PodGroupInformer`.
     """
     async with asyncio.TaskGroup() as group:
         informers = Informers(

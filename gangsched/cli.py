@@ -1,8 +1,8 @@
 """The command line: flags in, exit code out.
 
 Invariant: an error that the administrator can correct ends with one sentence on stderr and code 2, never a traceback; a
-bug ends with a traceback in the log and code 1; ctrl-C is quiet, 130. Not done here: to read files or talk to a cluster
-(`settings` and `app` do), or to import what the command does not need.
+bug ends with a traceback in the log and code 1; ctrl-C is quiet, 130. This module does not read files or contact a
+cluster (`settings` and `app` do), and imports only what the command needs.
 """
 
 from __future__ import annotations
@@ -140,9 +140,9 @@ def _leave(number: int, frame: FrameType | None) -> None:
 
 
 def guarded(work: Callable[[], int]) -> int:
-    """The exit code of `work`, or of the exception it ended with, which is reported here.
+    """Run `work` and return its exit code, or report its exception and return the code for it.
 
-    Of an exception group whose leaves the administrator can all correct, the first is reported.
+    If it is an exception group and the administrator can correct all its leaves, the first one is reported.
     """
     try:
         return work()

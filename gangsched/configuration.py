@@ -41,7 +41,8 @@ def load_settings(config: Path | None, overrides: Mapping[str, object]) -> Setti
 
 
 def load(config: Path | None, overrides: Mapping[str, object]) -> Loaded:
-    """Merge defaults, the YAML file `config`, GANGSCHED_* variables and `overrides` (flags), the last one winning.
+    """Merge defaults, the YAML file `config`, GANGSCHED_* variables and `overrides` (flags); later sources override
+    earlier ones.
 
     Overrides that are None count as not given. Raises SettingsError with one sentence: each invalid setting with its
     value, bound and source, or the replacement of a removed one. Unknown variables are ignored: Kubernetes sets

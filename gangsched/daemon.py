@@ -1,8 +1,8 @@
 """The composition root: settings and informers in, a running daemon out, and its orderly end.
 
 Invariant: every part is made and wired here and nowhere else. If any part ends with an error the daemon ends, and a
-restart recovers from the API objects alone (decision 5). On SIGTERM: stop planning, finish the binds in flight, tell
-what is waiting to be told, leave.
+restart recovers from the API objects alone (decision 5). On SIGTERM the daemon stops planning, finishes the binds in
+flight, writes pending reports and exits.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class LoopClocks:
 
 
 class Daemon:
-    """All parts of one scheduler except its informers; built, not started."""
+    """All parts of one scheduler except its informers. The constructor builds them; `run` starts them."""
 
     def __init__(
         self,
@@ -142,9 +142,10 @@ class Daemon:
         self._publish()
 
     async def run(self, undecided: Sequence[Undecided] = ()) -> tuple[Undecided, ...]:
-        """Run until `stopping` is set or the lease is lost; raises the exception of a part that failed.
+        """Run until `stopping` is set or the Lease is lost. Raises the exception of a part that failed.
 
-        `undecided` are the undecided binds of an earlier daemon that lost the lease; returns those of this daemon.
+        `undecided` are the binds of an earlier daemon whose results are unknown because it lost the Lease; returns
+        those of this daemon.
         """
         gc.set_threshold(*GC_THRESHOLDS)
         gc.freeze()  # what the imports made stays for good

@@ -1,8 +1,8 @@
 """Return free memory to the system: that of the C library, in one heap for all threads, and that of Python.
 
-Invariant: it frees nothing that is in use. Three kinds of memory would otherwise grow for an hour. glibc returns free
-memory only from the end of its heap, while TLS buffers, bodies and arrays leave gaps between objects that stay.
-Libraries leave reference cycles: each watch line of kopf leaves one of 33 objects, and Python collects cycles only
+Invariant: no memory in use is freed. Without this module three kinds of memory would grow for an hour. glibc returns
+free memory only from the end of its heap, while TLS buffers, bodies and arrays leave gaps between objects that stay.
+Libraries leave reference cycles: each watch line of kopf leaves a cycle of 33 objects, and Python collects cycles only
 after 30,000 new objects. Python keeps freed tuples on its free lists.
 """
 
@@ -41,7 +41,7 @@ with each new peak and held the pages around them."""
 
 @asynccontextmanager
 async def kept_trimmed() -> AsyncIterator[None]:
-    """Keep large blocks out of the heap, and collect garbage and trim the heap periodically inside the context."""
+    """Inside the context, keep large blocks out of the heap, and periodically collect garbage and trim the heap."""
     if malloc_trim() is not None:
         set_options()
     trimming = asyncio.create_task(_trim_for_ever(), name="heap")
@@ -71,7 +71,9 @@ def _generation(turn: int) -> int:
 
 
 def set_options() -> None:
-    """Make glibc map large blocks separately, whatever was freed before, and use one heap for all later threads."""
+    """Make glibc map large blocks separately, whatever was freed before, and use one heap for all threads created
+    later.
+    """
     mallopt = _c_library().mallopt
     mallopt(M_MMAP_THRESHOLD, APART_BYTES)
     mallopt(M_ARENA_MAX, 1)

@@ -1,8 +1,8 @@
 """The specification of a gang, derived from its pods and its PodGroup (semantics I2, I3).
 
-Invariant: `gang_spec` never raises, for any text in any key; each value has a source, and each text that was not used
+Invariant: `gang_spec` never raises, whatever text a key has. Every value has a source, and every text that is not used
 as written becomes a `Problem` (E4). The order of pods does not matter. Whether several gangs agree to form one group
-(I4) is *not* decided here: that needs all of them.
+(I4) is *not* decided here, because that needs all of them.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _PREEMPTION_DELAY_MAX_S: Final = 3600.0
 
 
 class GangRef(NamedTuple):
-    """The gang a pod belongs to; `api_groups` are those of its PodGroup, the first that has one counts."""
+    """The gang of a pod; its PodGroup is looked up in `api_groups`, and the first group that has one counts."""
 
     id: str
     needs_pod_group: bool
@@ -84,11 +84,11 @@ class GangSpec:
     """The values of a gang.
 
     `total` is the expected number of members, never below `min_member` (I3). `group` is sorted and includes `id`,
-    unless `group_problem` says that the declared list omits it: then it is the declared list, to be refused (I4).
-    It may also be a fault of its tree: `parent` is the gang whose child it is, "" for none, and `min_children` what it
-    states about that one (I9).
-    `waiting_for` is why the gang is uninitialised, None when it may be scheduled; `unsupported` is what its pods ask
-    for and cannot have, None for nothing. `sources` are (value, source) for every value, in a fixed order.
+    unless `group_problem` says that the declared list omits it; `group` is then the declared list, which is refused
+    (I4). `group_problem` may also describe an error of the gang's tree. `parent` is the id of the gang's parent, "" for
+    none, and `min_children` the number of children that the gang declares for that parent (I9). `waiting_for` says why
+    the gang is uninitialised, None if it may be scheduled. `unsupported` says which requests of its pods gangsched does
+    not support, None for none. `sources` are (value, source) for every value, in a fixed order.
     """
 
     id: str
@@ -111,12 +111,12 @@ class GangSpec:
     problems: tuple[Problem, ...] = ()
 
     def is_child_of(self, parent: str) -> bool:
-        """Whether the gang is decided with the other children of this parent (I9)."""
+        """Whether the gang is a child of this parent, and so decided together with its other children (I9)."""
         return self.parent == parent and self.group_problem is None
 
 
 def gang_id(pod: Pod) -> GangRef | None:
-    """The gang named by the pod's metadata, else its native group; None for a plain pod (I2)."""
+    """Id of the gang that the pod's metadata names, else of its native group; None for a plain pod (I2)."""
     named = dict(pod.gang_metadata)
     for identity in keys.IDENTITIES:
         if (name := named.get(identity.key)) and not (identity.opt_in and pod.native_group):
@@ -168,8 +168,8 @@ def gang_spec(
 ) -> GangSpec:
     """Specification of `gang`; `declared` has the oldest pod of each distinct `gang_metadata` among its members.
 
-    Each value comes from the oldest pod; else the PodGroup; else the oldest pod that declares it; else the default.
-    Pods that declare a different value are named in a Problem.
+    Each value comes from the oldest pod, else from the PodGroup, else from the oldest pod that declares it, else from
+    the defaults. Pods that declare a different value are named in a Problem.
     """
     reader = _SpecReader(declared, pod_group)
     min_member = reader.value(_MIN, spec=pod_group.min_member if pod_group else None)
@@ -293,7 +293,7 @@ class _SpecReader:
     def value(
         self, asked: _Value[T], *, spec: T | None = None, default: T | None = None, default_source: str = _DEFAULT
     ) -> T | None:
-        """The value by the rule of `gang_spec`; `spec` is that of the PodGroup's spec, weaker than its annotations."""
+        """The value of a key by the order of `gang_spec`; `spec` is the PodGroup's spec, after its annotations."""
         read = [_read(origin, asked) for origin in self._pods]
         of_group, bad_of_group = _read(self._of_group, asked)
         if of_group is None and spec is not None:
@@ -316,7 +316,7 @@ class _SpecReader:
             self.problems.append(bad_value(key=bad.key, value=bad.text, why=bad.why, used=used, where=where, pod=pod))
 
     def value_or(self, asked: _Value[T], default: T, *, spec: T | None = None) -> T:
-        """`value`, with a default."""
+        """The value of a key as in `value`, or a default."""
         value = self.value(asked, spec=spec, default=default)
         assert value is not None
         return value
@@ -327,10 +327,9 @@ class _SpecReader:
         return f"{gang.partition('/')[0]}/{name}" if name else ""
 
     def misplaced(self, spec: GangSpec) -> str | None:
-        """Return why a gang must wait whose required topology, slices or tree cannot be kept, None if they can.
+        """Why the gang must wait because of an invalid required topology, slices or tree; None if all are valid.
 
-        These say where a gang may start, and with whom: a default in their place would start it in two racks for a
-        typing error, which is worse than a wait.
+        A default in place of a typo could start the gang in two racks, which is worse than letting it wait.
         """
         for name in (_TOPOLOGY.name, _KUEUE_TOPOLOGY.name, _SLICES.name, _PARENT.name, _MIN_CHILDREN.name):
             if (bad := self._bad.get(name)) is not None:
@@ -354,7 +353,7 @@ class _SpecReader:
         return ((origin.pod, origin.gang_metadata) for origin in self._pods)
 
     def strict(self, spec: GangSpec) -> Mode:
-        """The mode: slices and children are placed whole, which excludes taking one node after the other."""
+        """The mode; Strict with slices or a parent, since slices and children are placed as a whole."""
         if spec.mode is Mode.STRICT or not (spec.constraints.slices or spec.parent):
             return spec.mode
         what, name = ("slices", _SLICES.name) if spec.constraints.slices else ("a parent", _PARENT.name)
@@ -378,7 +377,7 @@ class _SpecReader:
         return min_member
 
     def wait_time(self, defaults: GangDefaults, spec_s: float | None) -> float:
-        """How long the gang may hold room: at most `hold_max_s` (T2)."""
+        """How long the gang may hold room, in seconds: at most `hold_max_s` (T2)."""
         wait_s, most_s = self.value_or(_WAIT_TIME, defaults.wait_time_s, spec=spec_s), defaults.hold_max_s
         if wait_s <= most_s:
             return wait_s

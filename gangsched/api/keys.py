@@ -65,10 +65,10 @@ _ENDING: Final = re.compile(r"-([0-9]{1,9})$")
 
 
 class GangKey(NamedTuple):
-    """A key that names a pod's gang; `needs_pod_group`: a PodGroup object of that name must exist (I2).
+    """A key that names a pod's gang.
 
-    `api_groups` are those in which the object is looked for, in this order. An `opt_in` key counts only on pods that
-    say so by `OWNER_GANG`, and after a native group.
+    `needs_pod_group`: a PodGroup object of that name must exist (I2); it is looked up in `api_groups`, in this order.
+    An `opt_in` key counts only on pods that also have `OWNER_GANG`, and only if the pod has no native group.
     """
 
     key: str
@@ -185,12 +185,10 @@ GANG_ANNOTATIONS: Final = (
 def pod_gang_metadata(
     labels: Mapping[str, str], annotations: Mapping[str, str], unread: frozenset[str] = frozenset()
 ) -> GangMetadata:
-    """The pod's gang metadata: (key, value) pairs sorted by key, one per key; equal results are one object.
+    """The pod's gang metadata: (key, value) pairs sorted by key, one per key. Equal results are the same object.
 
-    `unread` are keys that are left out.
-
-    An annotation wins over a label of the same key, unless it is empty. An empty identity counts as absent; an empty
-    value is kept, because it is reported as invalid (semantics E4).
+    Keys in `unread` are left out. An annotation overrides a label of the same key, unless the annotation is empty. An
+    empty identity counts as absent; an empty value is kept, because it is reported as invalid (semantics E4).
     """
     if GANG_LABELS.isdisjoint(labels) and GANG_ANNOTATIONS.isdisjoint(annotations):
         return ()
@@ -252,9 +250,11 @@ def _kueue_slices(annotations: Mapping[str, str]) -> str:
 def run_time_metadata(
     labels: Mapping[str, str], annotations: Mapping[str, str], deadline_s: int | None
 ) -> GangMetadata:
-    """The pod's run time declarations: pairs, the deadline first, then sorted by key; equal results are one object.
+    """The run times that the pod declares: (key, value) pairs, the deadline first, the others sorted by key. Equal
+    results are the same object.
 
-    An annotation wins over a label of the same key. An over-long text is cut, but stays recognisably invalid.
+    An annotation overrides a label of the same key. A text that is too long is cut, but remains recognisable as
+    invalid.
     """
     stated = [] if deadline_s is None else [(DEADLINE, str(deadline_s))]
     for key in _RUN_TIME_KEYS_IN_ORDER:
@@ -265,13 +265,15 @@ def run_time_metadata(
 
 
 def pod_group_metadata(annotations: Mapping[str, str]) -> GangMetadata:
-    """Value annotations of a PodGroup (I3), sorted by key; its labels and identity keys are ignored."""
+    """Annotations of a PodGroup that declare values (I3), sorted by key. Its labels and identity keys are ignored."""
     stated = annotations.items()
     return tuple(sorted((key, text[: LONGEST_VALUE + 1]) for key, text in stated if key in _POD_GROUP_KEYS))
 
 
 def member_index(labels: Mapping[str, str], annotations: Mapping[str, str], name: str) -> int:
-    """Index of a member in its gang: the first key that states one, else the number in its name; -1 if none."""
+    """Index of a member in its gang: from the first key that has one, else the number at the end of its name; -1 if
+    there is neither.
+    """
     for key in INDEXES:
         text = labels.get(key) or annotations.get(key)
         if text is not None and _NUMBER.fullmatch(text):

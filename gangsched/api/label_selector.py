@@ -26,7 +26,8 @@ _EXISTS: Final = re.compile(r"(!?)\s*([^\s=!,()<>]+)")
 
 
 def parse_label_selector(text: str) -> str:
-    """The selector without redundant spaces; "" selects everything. The grammar is apimachinery's labels.Parse.
+    """Parse a selector and return it without redundant spaces; "" selects everything. The grammar is that of
+    apimachinery's labels.Parse.
 
     Raises BadValue. Comparisons with `<` and `>`, which kubectl does not document, are refused.
     """

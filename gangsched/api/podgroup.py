@@ -35,10 +35,10 @@ NATIVE_INITIALLY_SCHEDULED: Final = "PodGroupInitiallyScheduled"
 
 
 def scheduled_condition(api_group: str, version: str) -> str:
-    """Condition type for "the gang has its nodes" in this version of the API.
+    """Type of the condition that says that a gang is scheduled, in this version of the API.
 
-    Kubernetes 1.36 (v1alpha2) has PodGroupScheduled; 1.37 (v1alpha3, v1beta1) renamed it to PodGroupInitiallyScheduled,
-    which stays True once it is.
+    It is PodGroupScheduled in Kubernetes 1.36 (v1alpha2). Version 1.37 (v1alpha3, v1beta1) renamed it to
+    PodGroupInitiallyScheduled, which stays True after it first becomes True.
     """
     if api_group != keys.NATIVE:
         return SCHEDULED
@@ -70,7 +70,9 @@ class Condition(_WrittenModel):
 
 
 class PodGroupStatus(_WrittenModel):
-    """The status of a PodGroup; None means "leave it as stored". `occupied_by`: sorted "ns/owner", comma-separated."""
+    """The status of a PodGroup; a field that is None is left as stored. `occupied_by` are "namespace/owner", sorted and
+    comma-separated.
+    """
 
     phase: PodGroupPhase | None = None
     occupied_by: str | None = None
@@ -100,7 +102,7 @@ def stored_conditions(status: Mapping[str, object]) -> tuple[Condition, ...]:
 
 
 def with_condition(conditions: Sequence[Condition], new: Condition) -> tuple[Condition, ...]:
-    """Replace the condition of the type of `new`; its transition time stays if the status is unchanged."""
+    """Replace the condition of the same type as `new`. Its transition time is kept if its status does not change."""
     for place, old in enumerate(conditions):
         if old.type == new.type:
             if old.status == new.status:
@@ -110,7 +112,7 @@ def with_condition(conditions: Sequence[Condition], new: Condition) -> tuple[Con
 
 
 def parse_pod_group(body: Mapping[str, Any], *, api_group: str = "", version: str = "") -> PodGroup:
-    """The PodGroup of an API object; `api_group` and `version` are for list items, which may lack apiVersion.
+    """Parse an API object into a PodGroup. `api_group` and `version` apply to list items, which may lack apiVersion.
 
     Raises ValueError without metadata.name, namespace or uid, or without any apiVersion; any other bad value is added
     to `problems`.
@@ -183,7 +185,7 @@ class _PodGroupReader:
         self._where = where
 
     def declared(self, model: type[DialectSpec], raw: object) -> Declared:
-        """What `raw` declares if read as `model`, without the fields that do not validate."""
+        """The fields of `raw`, validated as `model`; fields that are not valid are left out."""
         if raw is not None and not isinstance(raw, Mapping):
             self._left_out("spec", raw, "is not an object")
         data: dict[str, object] = dict(_mapping(raw))

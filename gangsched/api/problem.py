@@ -13,7 +13,7 @@ _LONGEST_SHOWN: Final = 80
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One bad value; `value` and `used` are as shown to users, `pod` is "" or ns/name."""
+    """One invalid value. `value` and `used` are texts as shown to users; `pod` is "namespace/name", or "" for none."""
 
     key: str
     value: str
@@ -23,7 +23,9 @@ class Problem:
 
 
 def bad_value(*, key: str, value: object, why: str, used: str, where: str, pod: str = "") -> Problem:
-    """The problem of `value` under `key` on `where`; `why` completes "the value …", `used` completes "instead, …"."""
+    """The problem of a `value` under `key` on `where`. `why` completes the sentence "the value …", and `used` completes
+    "instead, …".
+    """
     shown = quoted(value)
     return Problem(key, shown, used, f"{key} of {where} {why}: {shown}; {used} is used instead.", pod)
 

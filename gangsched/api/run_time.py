@@ -25,7 +25,9 @@ PROBLEMS_TOLD: Final = 5
 
 
 class RunTime(NamedTuple):
-    """Seconds, `math.inf` for unknown, and the key, field or setting they come from, "" for none."""
+    """An expected run time in seconds, `math.inf` if unknown, with the key, field or setting that it comes from, "" for
+    none.
+    """
 
     seconds: float
     source: str = ""
@@ -43,9 +45,9 @@ def run_time(
     where: str = "",
     group: str = "",
 ) -> RunTime:
-    """The run time of a pod from its `run_time_metadata` and the annotation of its PodGroup, None for none.
+    """The run time of a pod, from its `run_time_metadata` and the annotation of its PodGroup (None for none).
 
-    Problems call the pod `where` and the PodGroup `group`.
+    In problems the pod is called `where` and the PodGroup `group`.
     """
     bad: list[tuple[str, str, BadValue, str]] = []
     found = UNKNOWN
@@ -74,12 +76,14 @@ def run_time_s(stated: keys.GangMetadata, of_group: str | None, default_s: float
 
 
 def enforced(stated: keys.GangMetadata) -> keys.GangMetadata:
-    """Declarations that the kubelet enforces."""
+    """The declarations whose limit the kubelet enforces."""
     return tuple(each for each in stated if each[0] == keys.DEADLINE)
 
 
 def longest(members: Iterable[RunTime]) -> RunTime:
-    """Run time of the gang's longest member, unknown if one is unknown or there are none; and the first problems."""
+    """Run time of the gang's longest member, and the first problems. It is unknown if it is unknown for one member, or
+    if there are no members.
+    """
     all_of_them = tuple(members)
     found = max(all_of_them, key=lambda member: member.seconds, default=UNKNOWN)
     problems = dict.fromkeys(problem for member in all_of_them for problem in member.problems)

@@ -1,7 +1,7 @@
-"""The grammar of slices: layers of so many consecutive members that must be in one domain (semantics I3).
+"""The grammar of slices: layers, each with a number of consecutive members that must be in one domain (semantics I3).
 
-Invariant: a text is a list of layers, each of which divides the one before, or raises `BadValue`. Whether a gang is
-large enough for them is not known here (see `gang_spec`).
+Invariant: a text is parsed into a list of layers, in which each size divides the previous one, or `BadValue` is raised.
+Whether a gang has enough members for its slices is checked in `gang_spec`.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ MAX_SLICE_LAYERS: Final = 3
 
 
 def parse_slices(text: str) -> tuple[SliceLayer, ...] | None:
-    """The layers of a JSON list of {"size": 4, "topology": "a label"}, coarsest first; None for an empty list or text.
+    """Parse the layers of a JSON list of {"size": 4, "topology": "a label"}, coarsest first. None for an empty list or
+    text.
 
-    The size of each divides that of the one before, so that no small slice lies in two large ones.
+    Each size must divide the previous one, so that no small slice is part of two large ones.
     """
     if not text.strip():
         return None
@@ -60,5 +61,5 @@ def _slice_layer(stated: Mapping[str, object]) -> SliceLayer:
 
 
 def format_slices(layers: Iterable[SliceLayer]) -> str:
-    """`16, each in one domain of zone, and of 4, each in one domain of rack`."""
+    """The slices as text: `16, each in one domain of zone, and of 4, each in one domain of rack`."""
     return ", and of ".join(f"{layer.size}, each in one domain of {layer.topology}" for layer in layers)

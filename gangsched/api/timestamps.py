@@ -1,6 +1,6 @@
-"""Times as the API writes them: RFC 3339 in UTC, from and to whole seconds since the epoch.
+"""Times as the API writes them: RFC 3339 in UTC, converted from and to whole seconds since the epoch.
 
-Invariant: pure arithmetic on the Gregorian calendar; nothing here knows the present.
+Invariant: pure arithmetic on the Gregorian calendar; nothing here reads a clock.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ def parse_timestamp(text: str) -> int | None:
 
 
 def format_timestamp(at_s: int, *, seconds: bool = True) -> str:
-    """`2026-11-22T14:05:09Z`; without `seconds` `2026-11-22T14:05Z`.
+    """The text of a time: `2026-11-22T14:05:09Z`, or without `seconds` `2026-11-22T14:05Z`.
 
-    Tenants choose grace periods and so some of these times: before 1970 and after 9998 the nearest valid time is
-    written.
+    Tenants choose grace periods, and with them some of these times. For a time before 1970 or after 9998 the nearest
+    valid time is written.
     """
     at_s = min(max(at_s, 0), _LAST_S)
     days, left_s = divmod(at_s, _DAY_S)

@@ -1,6 +1,7 @@
 """Grammars of annotation values: counts, Go durations, lists of gangs (semantics I3).
 
-Invariant: a text is a value of its grammar or raises `BadValue`. `gang_spec` chooses the replacement of a bad value.
+Invariant: each function returns the value of a text, or raises `BadValue`. `gang_spec` chooses the replacement of a bad
+value.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ def parse_wait_time(text: str) -> float | None:
 
 
 def parse_delay(text: str) -> float:
-    """A delay in seconds; 0 is none."""
+    """A delay in seconds; 0 means no delay."""
     seconds = parse_duration(text)
     if seconds < 0:
         raise BadValue("is negative")
@@ -84,9 +85,9 @@ def parse_delay(text: str) -> float:
 
 
 def parse_groups(text: str) -> tuple[str, ...] | None:
-    """The gang ids of a JSON list of "namespace/name", sorted, each once; None for an empty list or an empty text.
+    """The gang ids of a JSON list of "namespace/name", sorted and without duplicates; None for an empty list or text.
 
-    Koordinator's PodGroups have the key with an empty text if there is no group.
+    Koordinator sets the key to an empty text on PodGroups without a gang group.
     """
     if not text.strip():
         return None
@@ -111,7 +112,7 @@ def parse_parent(text: str) -> str | None:
 
 
 def parse_mode(text: str) -> Mode:
-    """Strict or NonStrict, as spelled."""
+    """The mode: Strict or NonStrict, in exactly this spelling."""
     try:
         return Mode(text)
     except ValueError:
@@ -127,21 +128,21 @@ def parse_match_policy(text: str) -> MatchPolicy:
 
 
 def parse_allow_shared(text: str) -> bool:
-    """Whether members may use GPUs that are shared between pods: true or false."""
+    """Whether members may use GPUs that several pods share: the text is true or false."""
     if text not in {"true", "false"}:
         raise BadValue("is neither true nor false")
     return text == "true"
 
 
 def parse_gpu_product(text: str) -> bool:
-    """Whether all members must get one GPU product: same or any."""
+    """Whether all members must get the same GPU product: the text is same or any."""
     if text not in {"same", "any"}:
         raise BadValue("is neither same nor any")
     return text == "same"
 
 
 def parse_topology(text: str) -> tuple[str, ...] | None:
-    """Parse the labels of which one domain each must contain the gang, sorted; None for an empty text."""
+    """The node labels of the required levels, sorted; None for an empty text."""
     labels = tuple(sorted({key.strip() for key in text.split(",")})) if text.strip() else ()
     if not all(map(LABEL_KEY.fullmatch, labels)):
         raise BadValue("is not a label key" if len(labels) == 1 else "is not a list of label keys")

@@ -1,11 +1,12 @@
 """The cycle: `plan` decides the groups of the queue on one snapshot.
 
-Invariant: groups are decided in queue order, and a refused group never blocks one behind it (semantics Q4); each sees
-the room that the groups before it left. The result depends on the arguments only. The steps, numbered in the code:
+Invariant: groups are decided in queue order, and a refused group never blocks one behind it (semantics Q4); each group
+can use the room that the groups before it left. The result depends on the arguments only. The steps, numbered in the
+code:
 
 1. QueueSort: order the groups. 2. Release holds that timed out, lost their node or are no longer allowed. 3. PreFilter:
 members (P1, P2), then arithmetic (P4). 4. One round for the gangs below their minimum: Filter, Score, Reserve and
-Permit (R1-R3, B1). 5. Members that no gang rule holds back, one by one (P3, B3). 6. Preemption (V15). 7. A reservation
+Permit (R1-R3, B1). 5. Members that may start alone, one by one (P3, B3). 6. Preemption (V15). 7. A reservation
 for each group that is entitled to one (H12). 8. PostFilter: break a deadlock of holds (D1).
 """
 
@@ -45,7 +46,8 @@ Notes: TypeAlias = tuple[tuple[str, Refusal], ...]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The size of one plan, by count and not by clock, so that the event loop never stalls (decisions 8 and 47).
+    """Limits of one plan. They count work instead of reading a clock, so that the event loop never stalls and results
+    are reproducible (decisions 8 and 47).
 
     `work` is in units of `core.work`, each about a microsecond.
     """
@@ -69,11 +71,11 @@ def plan(
 ) -> Plan:
     """Decide every group of `queue` that is not `unchanged` on one ledger, at monotonic second `now_s`.
 
-    At least one group is decided; groups beyond `limits` are returned in `Plan.left`. `looked_at` are the ids that the
-    last plans decided since one left some: they come last, so that n ready groups are decided within n /
-    `limits.groups` plans (decision 8), and namespaces take turns (Q4). A group that needs more work than a plan may do
-    is returned as `unfinished`; the next plan receives it, spends half of its work on others, and continues. Without
-    `reserving` no reservations are made, without `preempting` nothing is preempted.
+    At least one group is decided; groups beyond `limits` are returned in `Plan.left`. `looked_at` are the ids of the
+    groups that have been decided since a plan last left some undecided. They come last, so that n ready groups are
+    decided within n / `limits.groups` plans (decision 8), and namespaces alternate (Q4). A group that needs more work
+    than one plan may do is returned as `unfinished`. The next plan receives it and continues, and spends half of its
+    work on other groups. Without `reserving` no reservations are made, and without `preempting` no pod is preempted.
     """
     limits = limits or Limits()
     work = Work()
@@ -214,7 +216,7 @@ def _of_those_that_hold(
 def decide(group: Group, ledger: Ledger, totals: Ledger, *, now_s: float) -> Verdict:
     """Steps 2 to 5 for one group. A refusal leaves `ledger` unchanged, except for holds that it releases.
 
-    A tree is decided in parts, each as a group.
+    A tree is decided in parts, each of them like a group.
     """
     if group.min_children is not None and group.refusal is None:
         part = partial(decide, ledger=ledger, totals=totals, now_s=now_s)

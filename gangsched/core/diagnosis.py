@@ -1,7 +1,7 @@
-"""Diagnosis: the amounts that a refusal names beside kube-scheduler's counts of nodes (semantics E1).
+"""Diagnosis: the amounts that a refusal states in addition to kube-scheduler's counts of nodes (semantics E1).
 
-Invariant: the ledger is only read. "Can never fit" is stated only where sums prove it: the eligible nodes would not
-take the pods even if they were empty. Only requests count here, not other pods, ports, volumes or domains.
+Invariant: the ledger is only read. "Can never fit" is stated only if totals prove it: the eligible nodes could not hold
+the pods even if they were empty. Only requests are considered, not other pods, ports, volumes or domains.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Amounts:
     """One resource on the nodes that a shape may use, in exact units.
 
     `asked` is the request of each pod; `offered` and `free_on_one` are the largest values of any single node. `takes`
-    is the number of pods that the free amounts suffice for, node by node.
+    is the number of pods that fit into the free amounts, summed over the nodes.
     """
 
     resource: str
@@ -47,9 +47,9 @@ class Amounts:
 class Shortage:
     """Why there is no room for pods of one shape.
 
-    `scarcest` is the resource that limits them first; `nodes` counts the eligible nodes, and `empty_room` the pods that
-    these would take if they were empty. `closed` lists why nodes that offer enough are not eligible. `instead` lists
-    the extended resources that exist in the cluster, if no node offers the scarcest one at all.
+    `scarcest` is the resource that is exhausted first; `nodes` counts the eligible nodes, and `empty_room` the pods
+    that would fit on them if they were empty. `closed` lists why nodes that offer enough are not eligible. `instead`
+    lists the extended resources that exist in the cluster, if no node offers the scarcest one at all.
     """
 
     scarcest: Amounts
@@ -60,7 +60,7 @@ class Shortage:
 
 
 def shortage(shape: Shape, group: Group, ledger: Ledger, totals: Ledger) -> Shortage:
-    """Return what limits pods of `shape` on `ledger`; `totals` is the ledger of the empty cluster."""
+    """Return the limiting resources for pods of `shape` on `ledger`; `totals` is the ledger of the empty cluster."""
     progress = ledger.progress
     known = progress.shortage(shape) if progress is not None else None
     if known is None:
@@ -72,13 +72,15 @@ def shortage(shape: Shape, group: Group, ledger: Ledger, totals: Ledger) -> Shor
 
 
 def room(shape: Shape, group: Group, ledger: Ledger) -> int:
-    """Number of pods of `shape` that the eligible nodes take now, each node by itself."""
+    """Number of pods of `shape` that fit on the eligible nodes now, summed over the nodes."""
     key = (room, shape, standing(group, shape, ledger))
     return ledger.recall(key, lambda: int(usable(shape, group, ledger).sum()))
 
 
 def empty_room(shape: Shape, group: Group, totals: Ledger) -> int:
-    """Number of pods of `shape` that the eligible nodes take when empty; nodes that are avoided temporarily count."""
+    """Number of pods of `shape` that would fit on the eligible nodes if these were empty. Nodes that the group avoids
+    temporarily count.
+    """
     return room(shape, replace(group, avoid=frozenset()) if group.avoid else group, totals)
 
 

@@ -1,7 +1,7 @@
-"""Last expected end on each node, so that pods that end together free whole nodes (semantics H10).
+"""The last expected end of a pod on each node, so that pods that end together free whole nodes (semantics H10).
 
-Invariant: it only ranks nodes that are otherwise equal and refuses none. Nothing is computed before the first group
-with a known run time.
+Invariant: it only ranks nodes that earlier rules rank equally, and excludes none. Nothing is computed before the first
+group with a known run time.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ class LastEnds:
         return last_s
 
     def pushed(self, group: Group) -> Bools | None:
-        """`pushed[n]`: the group would keep node `n` busy for longer; None if its run time is unknown."""
+        """`pushed[n]`: the group would keep node `n` occupied for longer than its current pods; None if its run time is
+        unknown.
+        """
         run_time_s = group.run_time_s
         if run_time_s == math.inf:
             return None
@@ -42,7 +44,7 @@ class LastEnds:
         return pushed
 
     def take(self, placed: Iterable[Placement], group: Group) -> None:
-        """Record the group's places, so that later groups see its expected end."""
+        """Record where the group was placed, so that later groups take its expected end into account."""
         if "_last_s" not in self.__dict__:
             return  # nobody asked; the places of this group are those of a group whose end nobody knows
         nodes = [self._table.index[each.node] for each in placed]

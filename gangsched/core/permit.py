@@ -1,4 +1,4 @@
-"""Permit: may the members that found a node be bound now?
+"""Permit: whether the members that found a node may be bound now.
 
 Invariant: a group is permitted when each of its gangs has its minimum; all placed and held members then start together
 (semantics B1). Nothing waits inside Permit; a group that is not permitted is refused or holds.

@@ -1,9 +1,10 @@
-"""Turns: which group a plan decides next, and how much work it may take (semantics Q4, decision 47).
+"""The order in which a plan decides groups, and how much work each may take (semantics Q4, decision 47).
 
-Invariant: a plan does about `most` units of work for groups. A group that needs more than what is left is rolled back
-and left to the next plan, which receives its progress. While a group is unfinished, each plan gives it half of the work
-and the other groups the other half, so that neither blocks the other. A group without progress is given up. Making room
-is done within one plan: where less was left than it took, the next plan begins with that group.
+Invariant: a plan does about `most` units of work for groups. If a group needs more than is left, it is rolled back, and
+the next plan receives its progress and continues. While a group is unfinished, each plan spends half of its work on it
+and half on other groups, so that neither blocks the other. A group that makes no progress is given up. Preemption and
+reservations for a group are computed within one plan: if too little work is left for them, the next plan begins with
+that group.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ T = TypeVar("T")
 
 
 class PlanQueue:
-    """Iterates over the groups of one plan; `begun` are those that it rolled back, `unfinished` is passed to the next
-    plan.
+    """Iterates over the groups of one plan. `begun` are the groups that it rolled back, `unfinished` is passed to the
+    next plan.
     """
 
     def __init__(self, ready: Sequence[Group], before: Unfinished | None, ledger: Ledger, most: int) -> None:
@@ -65,11 +66,13 @@ class PlanQueue:
             yield self._resumed
 
     def behind(self, most: int) -> Sequence[Group]:
-        """The next groups in their order, at most so many."""
+        """The next groups in their order, up to a number."""
         return self._groups[self._next : self._next + max(0, most)]
 
     def end(self, group: Group) -> bool:
-        """Whether the plan, having decided enough groups, ends before this one; never before an unfinished group."""
+        """Whether the plan should end before this group because it has decided enough; never before an unfinished
+        group.
+        """
         self._is_over = group is not self._resumed
         return self._is_over
 
@@ -80,10 +83,10 @@ class PlanQueue:
         make_room: Callable[[Verdict], dict[str, Verdict]],
         not_done: Callable[[Group, Verdict, Obstacle], Verdict],
     ) -> Mapping[str, Verdict]:
-        """Return verdicts on a group and on the groups that make room for it.
+        """Return verdicts on a group, and on the groups that release room for it.
 
         Empty if the plan has too little work left; the ledger is then unchanged. `not_done` is the verdict on a group
-        for which making room takes more than a plan that begins with it, or than is left while another is unfinished.
+        for which preemption takes more work than a whole plan has, or than is left while another group is unfinished.
         """
         ledger, work = self._ledger, self._work
         progress = Progress(self._before if group is self._resumed else None)
@@ -123,8 +126,8 @@ class PlanQueue:
         return made
 
     def beyond(self, act: Callable[[], T]) -> T | None:
-        """Run `act` with up to `BEYOND` units beyond the work of the plan; None, with the ledger rolled back, if it
-        needs more.
+        """Run `act` with up to `BEYOND` units of work in addition to the plan's limit. If it needs more, roll the
+        ledger back and return None.
         """
         checkpoint = self._ledger.checkpoint()
         try:
@@ -140,7 +143,7 @@ def _is_same(group: Group, before: Unfinished) -> bool:
 
 
 def given_up(group: Group, ledger: Ledger) -> Verdict:
-    """Verdict on a group without progress; any freed room wakes it."""
+    """Verdict on a group without progress; any freed room wakes it up."""
     shapes = dict.fromkeys(pod.shape for gang in group.gangs for pod in (*gang.pending, *gang.retry))
     needs = tuple(Need(shape, 0) for shape in shapes if shape in ledger.table.static_fits)
     return Verdict(group=group.id, generation=group.generation, told=placing.too_much_work(group), needs=needs)

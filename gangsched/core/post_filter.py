@@ -1,13 +1,13 @@
 """PostFilter: break a deadlock of holds by letting lower-ranked groups yield (semantics D1).
 
 Invariant: the order of `queue_sort.group_key` is total and a group yields only to one before it, so the first holding
-group never yields. Holds are released only if a group is permitted by it.
+group never yields. Holds are released only if a group can then be permitted.
 
 Every deadlock ends. While nothing changes from outside, let h1 … hn be the holds of the groups in queue order. A plan
 without a Permit only adds holds, or moves them from a lower-ranked group to a higher-ranked one, so the vector (h1 …
-hn) grows lexicographically. It is bounded, so after finitely many plans a group is permitted or nothing changes. Then
-the first group does not fit even with all unbound room: it times out (T2), and the argument continues with one group
-less. Each Permit is final.
+hn) grows lexicographically. It is bounded, so after finitely many plans a group is permitted or nothing changes. In the
+latter case the first group does not fit even into all room that is not used by bound pods. It times out (T2), and the
+argument is repeated with one group less. Each Permit is final.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ Decide: TypeAlias = Callable[[Group], Verdict]
 def yield_holds(
     ordered: Sequence[Group], holders: Sequence[Group], verdicts: Mapping[str, Verdict], ledger: Ledger, decide: Decide
 ) -> dict[str, Verdict]:
-    """Return the new verdicts of one deadlock's groups, yielding groups first; empty without a deadlock.
+    """Return the new verdicts that break a deadlock, those of yielding groups first; empty without a deadlock.
 
-    A deadlock: no holder progressed (placed, bound or released anything) in this plan, and a group that was refused for
-    room would be permitted without the holds of lower-ranked groups. Only groups with a verdict are considered; any of
-    the `holders` among them may yield.
+    A deadlock: no group with holds made progress in this plan (placed, bound or released anything), and a group that
+    was refused for room would be permitted if lower-ranked groups released their holds. Only groups with a verdict are
+    considered; any of the `holders` among them may yield.
     """
     if not holders:
         return {}
@@ -61,16 +61,18 @@ def yield_holds(
 
 
 def progressed(ordered: Sequence[Group], verdicts: Mapping[str, Verdict]) -> bool:
-    """Whether a holder progressed in this plan, or a group became one: then the next plan looks for a deadlock."""
+    """Whether a group with holds made progress in this plan, or a group began to hold; then the next plan looks for a
+    deadlock.
+    """
     moved = any(group.id in verdicts and group.holds and has_moved(verdicts[group.id]) for group in ordered)
     return moved or any(verdict.holds for verdict in verdicts.values())
 
 
 def unsettled(ordered: Sequence[Group], verdicts: Mapping[str, Verdict], table: NodeTable) -> frozenset[str]:
-    """Groups to decide again because a holder progressed, so that this plan did not look for a deadlock.
+    """Groups to decide again, because a group with holds made progress, so that this plan did not look for a deadlock.
 
-    These are groups that took holds and were refused for room, and those to which a group could yield that holds on one
-    of their eligible nodes. No other group gains by a yield.
+    These are groups that took holds and were refused for room, and groups for which another group with holds on one of
+    their eligible nodes could yield. No other group could gain by a yield.
     """
     if not progressed(ordered, verdicts):
         return frozenset()
@@ -107,7 +109,7 @@ def still_holding(ordered: Sequence[Group], verdicts: Mapping[str, Verdict]) -> 
 
 
 def has_moved(verdict: Verdict) -> bool:
-    """Whether the verdict binds, holds or releases anything."""
+    """Whether the verdict binds pods, or takes or releases holds."""
     return bool(verdict.binds or verdict.holds or verdict.releases)
 
 

@@ -29,9 +29,9 @@ SHAPES_SUMMED = 64
 
 
 def refusals(group: Group) -> tuple[tuple[str, Refusal], ...]:
-    """Refusals of every gang of the group if one of them is not ready; empty if all are (P1, P2, I4).
+    """Refusals of all gangs of the group if one of them is not ready; empty if all are ready (P1, P2, I4).
 
-    The siblings of a gang that is not ready wait for it; each refusal names the first such gang.
+    The other gangs wait for the one that is not ready, and their refusals name the first such gang.
     """
     if group.refusal is not None:
         return tuple((gang.id, group.refusal) for gang in group.gangs)
@@ -39,9 +39,9 @@ def refusals(group: Group) -> tuple[tuple[str, Refusal], ...]:
 
 
 def unhindered(group: Group) -> list[Gang]:
-    """Gangs whose surplus members may start alone, whatever their siblings lack (P3, B3).
+    """Gangs whose members above the minimum may start alone, whatever the other gangs of the group lack (P3, B3).
 
-    None of them if the group's declaration is invalid (I4) or one of its gangs timed out (P2, T3).
+    Empty if the group's declaration is invalid (I4) or one of its gangs timed out (P2, T3).
     """
     faulty = group.refusal is not None and group.refusal.reason is not Reason.WAITING_FOR_GANG
     if faulty or any(gang.timed_out for gang in group.gangs):
@@ -50,7 +50,7 @@ def unhindered(group: Group) -> list[Gang]:
 
 
 def not_ready(gang: Gang) -> Refusal | None:
-    """Why a gang may have no round: it is uninitialised, timed out, or lacks members (P1, P2)."""
+    """Why no round may be run for a gang: it is uninitialised, timed out, or lacks members (P1, P2)."""
     if gang.uninitialised is not None:
         return gang.uninitialised
     if gang.timed_out:
@@ -63,7 +63,8 @@ def not_ready(gang: Gang) -> Refusal | None:
 def waiting_short(gangs: Sequence[Gang]) -> tuple[tuple[str, Refusal], ...]:
     """Refusals of all `gangs` if one of them could not be permitted even if all its pending members fitted.
 
-    The quorum of P1 counts bound members, Permit may not (B1): then members are missing, and room does not help (E1).
+    The quorum of P1 counts bound members, which Permit may not count (B1). Then members are missing, and more room
+    would not help (E1).
     """
     lacks = {gang.id: missing(gang, len(gang.pending)) for gang in gangs}
     return _of_each(
@@ -82,10 +83,10 @@ def _of_each(gangs: Sequence[Gang], own: Mapping[str, Refusal]) -> tuple[tuple[s
 def arithmetic(
     group: Group, gangs: Sequence[Gang], ledger: Ledger, totals: Ledger
 ) -> tuple[Refusal, tuple[Need, ...]] | None:
-    """Refuse a group that cannot fit in any order of placing (P4), and return the room that it needs to be tried again.
+    """Refuse a group that totals show not to fit (P4), and return the room that it needs before it is tried again.
 
-    `gangs` are those below their minimum. A Strict group is compared with the free room of `ledger`; a NonStrict group
-    collects room over time, so only with `totals`, the empty cluster.
+    `gangs` are the gangs below their minimum. A Strict group is compared with the free room of `ledger`. A NonStrict
+    group collects room over time, so it is compared only with `totals`, the empty cluster.
     """
     for gang in gangs:
         short = min_resources_short(gang, ledger)
@@ -136,9 +137,10 @@ def _room_short(
 
 
 def least_needs(gangs: Sequence[Gang], lacking: Shape) -> tuple[Need, ...]:
-    """For each shape, first the `lacking` one, the number of pods that need room whichever other members are placed.
+    """For each shape, the number of pods that need room whichever other members are placed; the `lacking` shape comes
+    first.
 
-    May be 0.
+    The number may be 0.
     """
     least: Counter[Shape] = Counter({lacking: 0})
     for gang in gangs:
@@ -182,7 +184,9 @@ def _room(shape: Shape, held: Sequence[Placement], group: Group, ledger: Ledger)
 
 
 def min_resources_short(gang: Gang, ledger: Ledger) -> list[str]:
-    """Amounts of `minResources` missing on the eligible nodes of any member; the gang's own holds count as free."""
+    """Amounts of `minResources` that are missing on the nodes eligible for any member. The gang's own holds count as
+    free.
+    """
     if not gang.min_resources or not gang.pending:
         return []
     usable = np.zeros(len(ledger.table), dtype=np.bool_)

@@ -18,9 +18,10 @@ from gangsched.model.snapshot import Bools, Ints, NodeTable
 
 
 def node_penalty(shape: Shape, table: NodeTable) -> Ints | None:
-    """`penalty[node]`: untolerated PreferNoSchedule taints, less the matched preferred node affinity. Read-only.
+    """`penalty[node]` for untolerated PreferNoSchedule taints, less the weight of matched preferred node affinity.
+    Read-only.
 
-    None if it is 0 everywhere, as for nearly all pods, so that nobody looks for a minimum among zeros.
+    None if it is 0 everywhere, as for nearly all pods, which saves the search for a minimum.
     """
     if shape not in table.penalties:
         penalty = taint_toleration.penalty(shape, table) - node_affinity.preference(shape, table)
@@ -34,7 +35,7 @@ def prefers_company(pod: Pod) -> bool:
 
 
 def pod_penalty(pod: Pod, feasible: Bools, occupancy: Occupancy) -> Ints | None:
-    """`penalty[node]`, 0-200, of preferred inter-pod affinity and ScheduleAnyway spread; None without either.
+    """`penalty[node]`, 0-200, for preferred inter-pod affinity and ScheduleAnyway spread; None if the pod has neither.
 
     Preferred terms of existing pods that select `pod` count too. Values of infeasible nodes are meaningless.
     """
@@ -47,9 +48,9 @@ def pod_penalty(pod: Pod, feasible: Bools, occupancy: Occupancy) -> Ints | None:
 
 
 def spread_cost(pod: Pod, occupancy: Occupancy) -> Ints | None:
-    """`cost[node]`: nearby peers of the pod, weighted as by kube-scheduler's default spread. Read-only.
+    """`cost[node]` of the pod's peers nearby, weighted as in kube-scheduler's default spread. Read-only.
 
-    None where that does not apply: it has no peers (`model.peers`), or spread constraints of its own.
+    None if the default does not apply: the pod has no peers (`model.peers`), or has its own spread constraints.
     """
     constraints = pod.shape.constraints
     if constraints.spread or constraints.soft_spread:

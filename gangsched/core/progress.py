@@ -1,7 +1,7 @@
 """Progress of a group that needs more work than one plan may do.
 
-Invariant: a plan could recompute all of it, so dropping it costs only work. A member's node is reused only if it still
-takes the member; a member's failure is reused from the plan that found it.
+Invariant: a plan could recompute all of it, so dropping it costs only work. The node chosen for a member is reused only
+if the member still fits there. That a member found no node is reused without a check.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ MOST_IN_VAIN = 3
 
 
 class Progress:
-    """Rounds read the results of `earlier` plans from it and add their own.
+    """Results of earlier plans for one group; rounds read those in `earlier` and add their own.
 
-    Of a tree: `parts` has what was decided of its parts, by name, and so many choices of children are `refuted`.
+    For a tree, `parts` has the decisions about its parts, by name, and `refuted` is the number of choices of children
+    that were refuted.
     """
 
     def __init__(self, before: Unfinished | None = None) -> None:
@@ -55,15 +56,15 @@ class Progress:
     # --- scopes -----------------------------------------------------------------------------------------------------
 
     def begin(self, part: str) -> None:
-        """Start a part of a group that is decided in parts, by name: its scopes are not those of the others."""
+        """Start a part, by name, of a group that is decided in parts; each part has its own scopes."""
         self._part = part
 
     def is_past(self, scope: str) -> bool:
-        """Whether a scope was tried and given up, in this plan or an earlier one."""
+        """Whether a scope was tried without success and left, in this plan or an earlier one."""
         return self._named(scope) in self._passed
 
     def enter(self, scope: str) -> None:
-        """Start a scope, by name; results from other scopes do not count in it."""
+        """Start a scope, by name. Results from other scopes do not apply in it."""
         name = self._named(scope)
         if name != self._scope:
             if self._scope and self._scope.partition("\n")[0] in {self._part, self._scope}:
@@ -131,7 +132,7 @@ class Progress:
         return moved
 
     def again(self, run: Sequence[Pod], ledger: Ledger) -> list[Placement]:
-        """Placements of the leading pods of a run that `resume` has reserved."""
+        """The placements that `resume` has reserved for the leading pods of a run."""
         storage, found = ledger.occupancy.storage, []
         for pod in run:
             node = self._resumed.get(pod.uid)
@@ -145,7 +146,7 @@ class Progress:
         self._placed.append(placements)
 
     def failures(self, run: Sequence[Pod]) -> list[tuple[Pod, Refusal]] | None:
-        """Why an earlier plan found no node for the pods of a run; None unless known for all of them."""
+        """Why an earlier plan found no node for the pods of a run; None unless this is known for all of them."""
         if not self._failed_earlier or any(pod.uid not in self._failed_earlier for pod in run):
             return None
         return [(pod, self._failed_earlier[pod.uid]) for pod in run]
@@ -157,34 +158,34 @@ class Progress:
     # --- sums -------------------------------------------------------------------------------------------------------
 
     def room(self, gang: str, shape: Shape, count: int) -> int | None:
-        """Room for a gang's pods of a shape in an earlier plan, if it sufficed for all `count`."""
+        """Room for a gang's pods of a shape in an earlier plan, if it sufficed for all `count` pods."""
         known = self._before.rooms.get((gang, shape)) if self._before is not None else None
         return known if known is not None and known >= count else None
 
     def has_room(self, gang: str, shape: Shape, room: int) -> None:
-        """Record the room for a gang's pods of a shape, by sums."""
+        """Record the room for a gang's pods of a shape, as computed from totals."""
         self._rooms[gang, shape] = room
 
     def shortage(self, shape: Shape) -> Shortage | None:
-        """Shortage of pods of a shape in an earlier plan."""
+        """Why an earlier plan found too little room for pods of a shape."""
         return self._before.shortages.get(shape) if self._before is not None else None
 
     def is_short(self, shape: Shape, shortage: Shortage) -> None:
-        """Record the shortage of pods of a shape."""
+        """Record why there is too little room for pods of a shape."""
         self._shortages[shape] = shortage
 
     # --- between plans ----------------------------------------------------------------------------------------------
 
     @property
     def ends(self) -> bool:
-        """Whether the next plan gives the group up."""
+        """Whether the group will be given up by the next plan."""
         before = self._before
         return before is not None and (
             before.plans >= MOST_PLANS or before.in_vain >= MOST_IN_VAIN or before.choices >= MAX_CHOICES
         )
 
     def so_far(self, group: Group, ledger: Ledger) -> Unfinished:
-        """State from which the next plan continues."""
+        """The state from which the next plan continues."""
         before = self._before
         placed = {**self._earlier, **self._resumed}
         placed.update((each.pod.uid, each.node) for placements in self._placed for each in placements)

@@ -22,8 +22,8 @@ def group_key(group: Group) -> Rank:
 
 
 def in_turns(groups: Iterable[Group], looked_at: Set[str]) -> list[Group]:
-    """Order groups for a plan: those not `looked_at` first, by id; among equals of Q1 and Q2 except age, namespaces
-    alternate (Q4).
+    """Order groups for a plan: groups whose ids are not in `looked_at` first; namespaces alternate among groups that
+    differ only in age by Q1 and Q2 (Q4).
 
     Within a namespace the given order stays. A group belongs to the namespace of its first gang.
     """
@@ -42,7 +42,7 @@ CLASSES_S: Final = (600.0, 3_600.0, 4 * 3_600.0, 86_400.0, 3 * 86_400.0, 7 * 86_
 
 
 def passing_key(group: Group) -> tuple[int, bool, int, int, str]:
-    """Sort key of groups that may be backfilled: among equals the shorter run-time class, then age (H9)."""
+    """Sort key of groups that may be backfilled: as Q1 and Q2, but the shorter run-time class comes before age (H9)."""
     run_class = bisect_left(CLASSES_S, group.run_time_s)
     return -group.priority, not group.broken, run_class, group.creation_s, group.id
 

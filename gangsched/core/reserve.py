@@ -1,8 +1,8 @@
 """Reserve and Unreserve: the ledger that one plan works on.
 
 Invariant: a ledger starts as the snapshot's free room and journals every change, so a rollback restores exactly the
-earlier state, pods and storage (`occupancy`) included. The snapshot is never changed. Room per (shape, node) is cached
-and updated only for nodes that changed since it was last read.
+earlier state, pods and storage (`occupancy`) included. The snapshot is never changed. Room per shape and node is
+cached, and updated only for nodes that changed since it was last read.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ class _Room:
 
 
 class RoomKept(Protocol):
-    """Protocol of room that some groups may not use; `core.reservations.passing` implements it."""
+    """Protocol of reservations, which keep some groups from using room; `core.reservations.passing` implements it."""
 
     def narrow(self, shape: Shape, free: Ints, group: Group) -> Ints:
         """`room[n]`: how many of the `free[n]` pods of `shape` `group` may place on node `n`."""
 
     def standing(self, group: Group) -> Hashable:
-        """Equal for groups with the same restrictions, until the ledger changes."""
+        """A key that is equal for groups with the same restrictions, until the ledger changes."""
 
 
 class Ledger:
@@ -103,7 +103,7 @@ class Ledger:
 
     @cached_property
     def largest(self) -> Sequence[int]:
-        """`largest[r]`: the most of a resource that any node offers."""
+        """`largest[r]`: the largest amount of a resource that a single node offers."""
         found: list[int] = self.allocatable.max(axis=1, initial=0).tolist()
         return found
 
@@ -116,7 +116,7 @@ class Ledger:
 
     @cached_property
     def accelerated_nodes(self) -> Ints | None:
-        """`accelerated_nodes[n]`: `FARTHEST` if node `n` offers an accelerator, else 0; None if no node does."""
+        """`accelerated_nodes[n]`: `FARTHEST` if node `n` offers an accelerator, else 0; None if no node offers one."""
         return np.where(self.accelerators > 0, FARTHEST, 0) if self.accelerators.any() else None
 
     def accelerated(self, shape: Shape) -> bool:
@@ -124,7 +124,7 @@ class Ledger:
         return bool(self.packed_by(shape)[0])
 
     def packed_by(self, shape: Shape) -> tuple[str, int]:
-        """The accelerator that `shape` requests most of, and how many; ("", 1) without one: then pods are counted."""
+        """The accelerator that `shape` requests most of, and the amount; ("", 1) without one: pods are counted."""
         known = self._packed_by.get(shape)
         if known is None:
             asks = [(amount, name) for name, amount in shape.requests if self.policy.is_accelerator(name)]
@@ -133,13 +133,13 @@ class Ledger:
         return known
 
     def unit(self, name: str) -> int:
-        """Unit of costs of `name`: 1 for devices, more for bytes, so that squares fit into 64 bits."""
+        """Divisor for costs of the resource `name`: 1 for devices, more for bytes, so that squares fit into 64 bits."""
         return 1 << max(0, self.largest[self.resources[name]].bit_length() - UNIT_BITS)
 
     def usual(self, name: str) -> Mapping[str, int]:
-        """CPU and memory in use per `unit` of `name` in use, in the snapshot; 0 while none is in use.
+        """CPU and memory in use per `unit` of `name` in use, in the snapshot; 0 while no `name` is in use.
 
-        An average over all nodes with the accelerator: an estimate of what the next pods request.
+        An average over all nodes with the accelerator, which estimates what the next pods request.
         """
         known = self._usual.get(name)
         if known is None:
@@ -156,7 +156,7 @@ class Ledger:
         return known
 
     def recall(self, key: Hashable, make: Callable[[], T], *, lasting: bool = False) -> T:
-        """Result of `make` for `key`, cached until something is reserved or released; a `lasting` one for the plan."""
+        """Result of `make` for `key`, cached until something is reserved or released, or (`lasting`) for the plan."""
         version = -1 if lasting else len(self._touched)
         known = self._recalled.get(key)
         if known is None or known[0] != version:
@@ -193,10 +193,10 @@ class Ledger:
 
     @contextmanager
     def in_time(self) -> Iterator[None]:
-        """Inside the context, the room is that at a reservation's start: no reservations, no hold-backs.
+        """Inside the context, ignore reservations and held-back nodes: the room when a reservation starts.
 
-        A hold-back begins within a plan and ends with its group's turn: if it counted here, one plan would make a
-        reservation that the next one drops.
+        Nodes are held back within one plan, until the group has been decided. If this counted here, one plan would make
+        a reservation that the next one drops.
         """
         held_back, self.held_back = self.held_back, {}
         try:
@@ -207,15 +207,15 @@ class Ledger:
 
     @property
     def version(self) -> int:
-        """Increases with every change of room."""
+        """A number that increases with every change of room."""
         return len(self._touched)
 
     def touched_since(self, version: int) -> Sequence[Ints]:
-        """Nodes of every change since `version`."""
+        """The nodes of every change since `version`."""
         return self._touched[version:]
 
     def checkpoint(self) -> int:
-        """Point to roll back to."""
+        """A point to roll back to."""
         return len(self._journal)
 
     def rollback(self, checkpoint: int) -> None:
@@ -235,7 +235,7 @@ class Ledger:
     def reserve(self, pods: Sequence[Pod], nodes: Ints, counts: Ints) -> None:
         """Reserve room for `pods`, all of one shape: the first `counts[0]` on node index `nodes[0]`, and so on.
 
-        Nodes are distinct. Negative counts release room.
+        The nodes are distinct. Negative counts release room.
         """
         self.work.charge(40 + len(pods) // 2)
         where, sign = np.repeat(nodes, np.abs(counts)).tolist(), int(np.sign(counts[0]))
@@ -276,10 +276,10 @@ class Ledger:
         self.occupancy.leave(pods, where, claiming)
 
     def respect_nominations(self, priority: int, *, but: str = "") -> None:
-        """Reserve the room of nominated pods of at least `priority`, except those of group `but`.
+        """Reserve the room of nominated pods with at least `priority`, except those of group `but`.
 
-        Includes nominations by other schedulers (F1) and by gangsched (V10). Room that an earlier call reserved for
-        lower priorities is released. Costs nothing if nothing changed, otherwise one sum of columns per priority.
+        This includes nominations by other schedulers (F1) and by gangsched (V10). Room reserved by an earlier call for
+        lower priorities is released. It is free if nothing changed, otherwise it costs one sum of columns per priority.
         """
         promises = self._snapshot.nominated
         respected = sum(level.priority >= priority for level in promises.levels)
@@ -315,7 +315,7 @@ class Ledger:
         self.count_on(level.in_use, sign)
 
     def fulfill(self, group: str, uids: Set[str]) -> None:
-        """Record that these pods of a group are placed: their nominations, if any, reserve nothing more."""
+        """Record that these pods of a group are placed, so their nominations, if any, no longer reserve room."""
         there = self._snapshot.nominated.by_group.get(group, {}).values()
         if there and group != self._spared:
             self._promise([each for each in self._within(group) if each.pod.uid in uids], -1)
@@ -335,21 +335,21 @@ class Ledger:
             self.count_on(self._snapshot.layout.sums((each.node, each.freed) for each in nominations), sign)
 
     def count_on(self, amounts: Ints, sign: int = 1) -> None:
-        """Adjust for promised room still used by leaving pods: count `amounts[r][n]` once (+1) or twice (-1)."""
+        """Adjust nominated room by what leaving pods still use: count `amounts[r][n]` once (+1) or twice (-1)."""
         rows, nodes = np.nonzero(amounts)
         if rows.size:
             self._count_once(rows, nodes, sign * amounts[rows, nodes])
 
     def in_use(self) -> Ints:
-        """`amounts[r][n]` of promised room that leaving pods still use. Read-only."""
+        """`amounts[r][n]` of nominated room that leaving pods still use. Read-only."""
         return np.zeros_like(self.free) if self._in_use is None else self._in_use
 
     def amounts(self, placed: Iterable[tuple[Pod, str]]) -> Ints:
-        """`amounts[r][n]` that pods request on their nodes."""
+        """`amounts[r][n]` that these pods request on their nodes."""
         return self._snapshot.layout.sums((node, pod.shape.requests) for pod, node in placed)
 
     def leave_for_promises(self) -> None:
-        """Stop counting leaving pods in promised room: they are about to be removed from the ledger."""
+        """Stop counting leaving pods as users of nominated room, before they are removed from the ledger."""
         if self._in_use is not None:
             rows, nodes = np.nonzero(self._in_use)
             self._count_once(rows, nodes, -self._in_use[rows, nodes])
@@ -366,7 +366,7 @@ class Ledger:
         self._touched.append(np.unique(nodes))
 
     def move(self, placed: Iterable[tuple[Pod, str]], sign: int) -> None:
-        """Reserve (+1) or release (-1) room for pods, each on its node unless that is gone, one shape at a time."""
+        """Reserve (+1) or release (-1) room for pods, each on its node unless the node is gone, one shape at a time."""
         by_shape: dict[Shape, list[tuple[int, Pod]]] = {}
         for pod, node in placed:
             index = self.table.index.get(node)
@@ -378,7 +378,7 @@ class Ledger:
             self.reserve([pod for _, pod in there], nodes, sign * counts)
 
     def room(self, shape: Shape) -> Ints:
-        """`room[n]`: number of additional pods of `shape` that node `n` takes, 0 where Filter refuses. Read-only."""
+        """`room[n]`: how many more pods of `shape` fit on node `n`, 0 if Filter rejects the node. Read-only."""
         known = self._rooms.get(shape)
         if known is None:
             self.work.charge(20 + len(self.table) // 60)
@@ -396,14 +396,14 @@ class Ledger:
         return known.per_node
 
     def only_room_counts(self, pods: Sequence[Pod]) -> bool:
-        """Whether no stateful filter can refuse any of `pods` a node for a reason other than room."""
+        """Whether no stateful filter can reject any of `pods` on a node for a reason other than room."""
         alike = self.occupancy.equivalence(pods)
         return not any(restricts(pod, self.occupancy) for pod in {alike(pod): pod for pod in pods}.values())
 
     def fits_still(self, pod: Pod, node: str) -> bool:
-        """Whether a placed pod may stay on `node`: allowed, not over-committed, no conflict.
+        """Whether a placed pod may stay on `node`: still allowed, no over-commitment, no conflict.
 
-        Spread and affinity are not checked again: they apply when a pod is placed.
+        Spread and affinity are not checked again, because they apply when a pod is placed.
         """
         index, shape = self.table.index.get(node), pod.shape
         if index is None or not static_fit(shape, self.table).mask[index]:
@@ -419,7 +419,7 @@ class Ledger:
         return stays
 
     def takes(self, pod: Pod, node: str) -> bool:
-        """Whether Filter allows one more such pod on `node` now."""
+        """Whether one more such pod passes Filter on `node` now."""
         index = self.table.index.get(node)
         return index is not None and bool(narrow(pod, self.room(pod.shape), self.occupancy)[index])
 

@@ -1,8 +1,7 @@
 """Rounds: one pass over a group's pending members (semantics R1-R3).
 
-Invariant: a round tries each pending member at most once, ends in the plan in which it began, and leaves the ledger
-either with its placements (permitted, holding) or unchanged (refused). It never waits for a pod that does not exist
-yet.
+Invariant: a round tries each pending member at most once and ends in the plan in which it began. Afterwards the ledger
+has its placements (permitted, holding) or is unchanged (refused). It never waits for a pod that does not exist yet.
 """
 
 from __future__ import annotations
@@ -43,8 +42,8 @@ PREFERENCE_STEPS = 200
 class Trial:
     """Result of a pass over some gangs; `placed` is by gang id, `failed` in the order tried.
 
-    `culprit` is the first failure with which a Strict gang cannot reach its minimum: gang, pod and reason; `note` says
-    what required domains lack, and `lacks` what slices lack, "" for a group without.
+    `culprit` is the first failure after which a Strict gang cannot reach its minimum: gang, pod and reason. `note`
+    describes what required domains lack, and `lacks` what slices lack, "" if the group has none.
     """
 
     placed: dict[str, list[Placement]] = field(default_factory=dict)
@@ -83,9 +82,10 @@ class Trial:
 
 
 def run_round(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> tuple[Trial, Round]:
-    """Run one round over `gangs`, the gangs of `group` below their minimum.
+    """Run one round over `gangs`, the gangs of `group` that are below their minimum.
 
-    Scopes of the GPU policy are tried until an attempt counts; all other attempts are rolled back.
+    Scopes of the GPU policy are tried in order until an attempt succeeds or the last one was tried; all other attempts
+    are rolled back.
     """
     present = sum(len(gang.pending) for gang in gangs)
     checkpoint = ledger.checkpoint()
@@ -112,8 +112,8 @@ def run_round(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> tuple[Tria
 
 
 def attempt(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> tuple[Trial, int]:
-    """One pass over the members, then a search if it failed; also returns how many found a node. A refusal is rolled
-    back.
+    """Make one pass over the members, then a search if it failed; also return how many members found a node. A refusal
+    is rolled back.
     """
     if is_sliced(gangs):
         trial = _in_slices(group, gangs, ledger)
@@ -144,7 +144,7 @@ def attempt(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> tuple[Trial,
 
 
 def place_alone(pods: Sequence[Pod], group: Group, ledger: Ledger) -> Trial:
-    """Place pods that no gang rule holds back: each one that fits is placed, the others are refused singly (P3)."""
+    """Place pods that may start alone: each one that fits is placed, and each other one is refused by itself (P3)."""
     trial = Trial()
     of_slices = {pod.uid for gang in group.gangs if gang.constraints.slices for pod in (*gang.retry, *gang.pending)}
     with ledger.within(pinned(group, ledger) or EVERYWHERE):
@@ -162,9 +162,10 @@ def place_alone(pods: Sequence[Pod], group: Group, ledger: Ledger) -> Trial:
 
 
 def place_run(run: Sequence[Pod], group: Group, ledger: Ledger) -> list[Placement]:
-    """Reserve room for as many of these pods as fit, in the given order, up to the first that does not.
+    """Reserve room for as many of these pods as fit, in the given order, up to the first one that does not fit.
 
-    At once if their filters do not read other pods; otherwise one by one, each seeing those before it.
+    They are placed at once if their filters do not read other pods, otherwise one by one, so that each is filtered with
+    the previous ones in place.
     """
     placed: list[Placement] = []
     for alike in _runs(run, ledger):

@@ -16,13 +16,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scope:
-    """Nodes of one attempt, None for all: for pods with accelerators, and for the `others`.
+    """Nodes to which one attempt is limited, None for all: for pods with accelerators, and for the `others`.
 
-    `text` is the reason that is reported for nodes outside. With `whole`, an attempt counts only if it places every
-    member; in the `last` scope any result counts (`core.search`). `name` is stable across plans. A `refuted` scope is
-    known to be too small; `note` describes what this scope and the others lack. If nothing but room matters, `lacking`
-    is a member for which it is too small, with its gang: nothing is tried there. `packed` is a demand and the packing
-    of it that an earlier search found on equal nodes in the scope: no other order is tried before it.
+    `text` is the reason that is reported for the excluded nodes. With `whole`, an attempt succeeds only if it places
+    every member; in the `last` scope any result is used (`core.search`). `name` is stable across plans. A `refuted`
+    scope is known to be too small; `note` describes what this scope and the others lack. If only room matters,
+    `lacking` is a member, with its gang, for which the scope is too small, so that no member is placed there. `packed`
+    is a demand and its packing, which an earlier search found on equal nodes in the scope; it is tried before any other
+    order.
     """
 
     accelerated: Bools | None = None
@@ -37,7 +38,7 @@ class Scope:
     packed: tuple[Demand, Packing] | None = None
 
     def narrowed(self, inside: Bools, name: str) -> Scope:
-        """The part of the scope that is `inside`, for all pods; `name` describes it."""
+        """The part of the scope whose nodes are `inside`, for all pods; `name` describes it."""
         accelerated, others = (inside if each is None else inside & each for each in (self.accelerated, self.others))
         return Scope(accelerated, others, f"node(s) are outside {name}")
 

@@ -1,7 +1,7 @@
-"""Nodes that are closed to a group, and the number of its pods that fit on the other nodes.
+"""Nodes that are closed to a group, and how many of its pods fit on the other nodes.
 
-Invariant: the ledger is only read. A node is closed for a reason of the group (a kubelet rejected a member, shared
-GPUs, room held back or reserved for others), or because it is outside the current scope.
+Invariant: the ledger is only read. A node is closed because of the group (a kubelet rejected a member, pods share GPUs,
+room is held back or reserved for others), or because it is outside the current scope.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def look_ahead(table: NodeTable, policy: GpuPolicy) -> None:
 
 
 def closed(group: Group, shape: Shape, ledger: Ledger) -> Iterator[RefusedNodes]:
-    """Yield nodes closed to pods of `shape` for a reason of the group."""
+    """Yield the nodes that are closed to pods of `shape` because of the group, by reason."""
     if group.avoid:
         yield RefusedNodes(AVOIDED, ledger.table.having(group.avoid))
     accelerated = ledger.accelerated(shape)
@@ -52,7 +52,7 @@ def closed(group: Group, shape: Shape, ledger: Ledger) -> Iterator[RefusedNodes]
 
 
 def closed_for_long(group: Group, shape: Shape, ledger: Ledger) -> Iterator[Bools]:
-    """Yield nodes closed to pods of `shape` for reasons that do not pass by themselves."""
+    """Yield the nodes that are closed to pods of `shape` for reasons that do not end by themselves."""
     return (nodes for why, nodes in closed(group, shape, ledger) if why not in (AVOIDED, HELD_BACK))
 
 
@@ -64,7 +64,7 @@ def kept_from(group: Group, shape: Shape, ledger: Ledger) -> Iterator[RefusedNod
 
 
 def standing(group: Group, shape: Shape, ledger: Ledger) -> Hashable:
-    """Key of the nodes that are closed to the group's pods of `shape`; equal for equal sets of nodes."""
+    """A key of the nodes that are closed to the group's pods of `shape`; equal for equal sets of nodes."""
     scope = ledger.scope
     everywhere = scope.accelerated is None and scope.others is None
     kept = None if ledger.kept is None else ledger.kept.standing(group)
@@ -87,9 +87,9 @@ def _having(key: str, holds: Callable[[str], bool], table: NodeTable) -> Bools |
 
 
 def usable(shape: Shape, group: Group, ledger: Ledger) -> Ints:
-    """`usable[n]`: number of pods of `shape` that node `n` takes now, 0 if it is closed to the group. Read-only.
+    """`usable[n]`: number of pods of `shape` that fit on node `n` now, 0 if the node is closed to the group. Read-only.
 
-    Room reserved against the group does not count (H8).
+    Room that is reserved for other groups does not count (H8).
     """
     ledger.work.charge(10 + len(ledger.table) // 300)
     room = ledger.room(shape)

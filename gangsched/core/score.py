@@ -4,7 +4,7 @@ Invariant: `RULES` are applied in this order, each only among the equals of thos
 The rules up to `fewest_nodes` split the nodes into tiers, best first; the others choose within one tier.
 
 1. `soft_preferences`: fewest untolerated PreferNoSchedule taints, highest preferred affinity;
-2. `accelerators_left_alone`: pods that ask for no accelerator go to nodes without one, where they can; of
+2. `accelerators_left_alone`: pods that request no accelerator go to nodes without one, if possible; of
    these plain replicas go to the nodes and zones with the fewest others of their controller;
 3. `fewest_nodes`: as many pods together as fit;
 4. `ends_together`: where run times are known, nodes that the pods do not keep busy for longer (H10);
@@ -38,12 +38,11 @@ STRANDED = 4
 class Candidates:
     """Nodes that rules compare: `index[i]`, and the `takes[i]` pods it would get of the `room[i]` that fit.
 
-    `penalty[i]` is the penalty of preferences about other pods; None for none. `pushed[i]`: the pods would keep the
-    node busy for longer than its running pods; None if unknown. `spread[i]`: the weighted replicas of the
-    pods' controller nearby; None if they do not count. With `last`, one of the nodes gets all remaining pods; without
-    it, each node is filled.
+    `penalty[i]` is the penalty for preferences about other pods, None for none. `pushed[i]`: the pods would keep the
+    node occupied for longer than its current pods; None if unknown. `spread[i]` is the weighted number of peers nearby;
+    None if they do not count. With `last`, one of the nodes gets all remaining pods; without it, each node is filled.
 
-    Never changed, and yet not frozen: several are made for each pod, and each would take 2 us longer.
+    Instances are never changed, but not frozen either: several are created per pod, and freezing costs 2 us each.
     """
 
     index: Ints
@@ -97,17 +96,18 @@ def fewest_nodes(shape: Shape, nodes: Candidates, ledger: Ledger) -> Ints | None
 
 
 def ends_together(shape: Shape, nodes: Candidates, ledger: Ledger) -> Ints | None:
-    """Rule 4: nodes whose last expected end the pods push back come last (H10)."""
+    """Rule 4: nodes that the pods would keep occupied for longer come last (H10)."""
     return None if nodes.pushed is None else nodes.pushed.astype(np.int64)
 
 
 def least_harm(shape: Shape, nodes: Candidates, ledger: Ledger) -> Ints | None:
-    """Rule 5: how much the pods would cost each node, in thousandths of `worth`. Only for the last node.
+    """Rule 5: how much later gangs lose if the pods are placed on each node, in thousandths of `worth`. Only for the
+    last node.
 
-    The sum of three costs: the lost `worth` of free accelerators; half of the lost square of it, so that pods gather on
-    used nodes and others empty; and STRANDED per accelerator left without the CPU and memory that pods request per
-    accelerator on average. The third does not apply to whole nodes of the largest size: of those the least equipped is
-    taken first (rule 7), so that the largest gangs find what they need.
+    The sum of three costs: the lost `worth` of free accelerators; half of the lost square of their number, so that pods
+    gather on used nodes and other nodes become empty; and STRANDED per accelerator that is left without the CPU and
+    memory that pods request per accelerator on average. The third does not apply to empty nodes of the largest size:
+    the one with the least CPU and memory is used first (rule 7), so that the others stay for the largest gangs.
     """
     name, asked = ledger.packed_by(shape)
     if not nodes.last or not name:
@@ -175,10 +175,11 @@ def choose(
     pushed: Bools | None = None,
     spread: Ints | None = None,
 ) -> tuple[Ints, Ints]:
-    """Node indices, and how many of `count` pods of `shape` each gets; fewer than `count` if room is short.
+    """Choose nodes: their indices, and how many of `count` pods of `shape` each gets; fewer than `count` in total if
+    room is short.
 
-    `room[n]` is how many fit on node `n`, `penalty[n]` the penalty of preferences about other pods (rule 1),
-    `pushed[n]` the input of rule 4, `spread[n]` of the second half of rule 2. Nodes are distinct. Costs one sort of the
+    `room[n]` pods fit on node `n`; `penalty[n]` is the penalty for preferences about other pods (rule 1), `pushed[n]`
+    the input of rule 4, `spread[n]` that of the second half of rule 2. Nodes are distinct. The cost is one sort of the
     feasible nodes.
     """
     feasible = (room > 0).nonzero()[0]  # a mask is searched several times as fast as numbers
@@ -254,9 +255,10 @@ def _best(shape: Shape, count: int, nodes: Candidates, ledger: Ledger) -> int:
 
 
 def worth(free: Ints) -> Ints:
-    """Value of `free[n]` accelerators: for each size 1, 2, 4, …, the number that gangs of that size can use.
+    """Value of `free[n]` accelerators: for each size 1, 2, 4, …, the number of them that pods of that size can use.
 
-    8 in one piece are worth 32, two times 4 only 24: breaking up a large piece costs more than using up a small one.
+    8 in one piece are worth 32, two times 4 only 24, so it costs more to break up a large piece than to use up a small
+    one.
     """
     total = np.zeros_like(free)
     for bit in range(int(free.max(initial=0)).bit_length()):

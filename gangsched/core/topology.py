@@ -55,7 +55,7 @@ class TopologyLevel:
         return found[found >= 0]
 
     def inside(self, coarser: TopologyLevel) -> Ints:
-        """By domain: the containing domain of a coarser level."""
+        """For each domain, the domain of a coarser level that contains it."""
         order, starts = self._sorted
         found: Ints = coarser.codes[order[starts[:-1]]].astype(np.int64)
         return found
@@ -67,7 +67,9 @@ class TopologyLevel:
         return ", ".join(f"{key}={value}" for key, value in zip(self.keys, values, strict=True))
 
     def common(self, nodes: Ints) -> int | None:
-        """The domain with most of these nodes, among equals the first by name; None if no node is in any."""
+        """The domain that contains most of these nodes, among equals the first by name; None if no node is in a
+        domain.
+        """
         there = self.codes[nodes]
         counts = np.bincount(there[there >= 0], minlength=self.size)
         if not counts.any():
@@ -98,7 +100,9 @@ def level(keys: Iterable[str], table: NodeTable) -> TopologyLevel:
 
 
 def is_finer(one: str, other: str, table: NodeTable) -> bool:
-    """Whether each domain of `one` lies in one domain of `other`, and some domain of `other` contains two of `one`."""
+    """Whether each domain of `one` is inside one domain of `other`, and some domain of `other` contains two domains of
+    `one`.
+    """
     fine, coarse = table.label_column(one), table.label_column(other)
     both = (fine.codes >= 0) & (coarse.codes >= 0)
     pairs = np.unique(fine.codes[both].astype(np.int64) * (len(coarse.values) + 1) + coarse.codes[both]).size
@@ -106,7 +110,7 @@ def is_finer(one: str, other: str, table: NodeTable) -> bool:
 
 
 def lies_within(one: str, other: str, table: NodeTable) -> bool:
-    """Whether all nodes of each domain of `one` are in one domain of `other`, or all of them in none."""
+    """Whether for each domain of `one` all its nodes are in the same domain of `other`, or all of them in none."""
     fine, coarse = table.label_column(one), table.label_column(other)
     inside = fine.codes >= 0
     pairs = fine.codes[inside].astype(np.int64) * (len(coarse.values) + 1) + coarse.codes[inside]
@@ -114,7 +118,7 @@ def lies_within(one: str, other: str, table: NodeTable) -> bool:
 
 
 def by_refinement(keys: Sequence[str], table: NodeTable) -> tuple[str, ...]:
-    """Labels that any node has, finer levels first; unrelated or equal levels stay in the given order (L2)."""
+    """The labels that any node has, finer levels first; unrelated or equal levels stay in the given order (L2)."""
     held = [key for key in dict.fromkeys(keys) if table.label_column(key).values]
 
     def compare(one: str, other: str) -> int:
@@ -126,7 +130,7 @@ def by_refinement(keys: Sequence[str], table: NodeTable) -> tuple[str, ...]:
 
 
 def climb(key: str, known: Sequence[str], table: NodeTable) -> tuple[str, ...]:
-    """A label and the known coarser ones, finest first; empty if no node has the label."""
+    """A label and the known coarser labels, finest first; empty if no node has the label."""
     memo = ("climb", key, *known)
     found: tuple[str, ...] | None = table.levels.get(memo)
     if found is None:

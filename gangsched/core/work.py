@@ -1,4 +1,4 @@
-"""Work: how much one plan may do, counted where it is done (decision 47).
+"""Work: the amount of computation that one plan may do, counted where it is done (decision 47).
 
 Invariant: a unit is about a microsecond of one core, charged for the pods, nodes or terms about to be read. The same
 plan charges the same units on every machine, so no decision depends on a clock. Code that charges may be interrupted by
@@ -17,7 +17,7 @@ class OutOfWork(Exception):  # noqa: N818 - not an error: the rest is for the ne
 
 
 class Work:
-    """`used` units so far; charging beyond `most` raises OutOfWork."""
+    """Units of work: `used` so far; charging beyond `most` raises OutOfWork."""
 
     __slots__ = ("most", "used")
 
@@ -26,7 +26,7 @@ class Work:
         self.most = most
 
     def charge(self, units: int) -> None:
-        """Count units before they are done. Raises OutOfWork."""
+        """Count units before the work is done. Raises OutOfWork."""
         self.used += units
         if self.used > self.most:
             raise OutOfWork
@@ -55,6 +55,6 @@ class Work:
             self.most = most
 
     def reserved(self, units: float) -> None:
-        """Raise OutOfWork unless `units` are left, before work that is useless if interrupted."""
+        """Raise OutOfWork unless `units` are left; call it before work whose result is useless if interrupted."""
         if self.left < units:
             raise OutOfWork

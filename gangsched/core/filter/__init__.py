@@ -80,17 +80,17 @@ def pre_filter(pod: Pod, occupancy: Occupancy) -> Refusal | None:
 
 
 def restricts(pod: Pod, occupancy: Occupancy) -> bool:
-    """Whether a stateful filter may refuse the pod a node that has enough room."""
+    """Whether a stateful filter may exclude a node that has enough room for the pod."""
     return any(each.applies(pod, occupancy) for each in STATEFUL)
 
 
 def restricts_by_terms(pod: Pod, occupancy: Occupancy) -> bool:
-    """Whether nothing but required pod terms, its own or those of existing pods, may refuse it a node with room."""
+    """Whether only required inter-pod terms, of the pod or of others, may exclude a node that has room for it."""
     return all(each in TERMS for each in STATEFUL if each.applies(pod, occupancy))
 
 
 def serial(pod: Pod, occupancy: Occupancy) -> bool:
-    """Whether placing one such pod may change which nodes the next one may use, apart from room."""
+    """Whether placing one such pod may change which nodes are feasible for the next one, other than by using room."""
     return any(each.serial(pod, occupancy) for each in STATEFUL)
 
 
@@ -121,7 +121,9 @@ def refusals(pod: Pod, occupancy: Occupancy, open_nodes: Bools) -> Iterator[Refu
 
 
 def may_stay(pod: Pod, node: int, occupancy: Occupancy) -> bool:
-    """Whether no lasting filter refuses `node` to a pod that already runs there; the pod itself is not counted."""
+    """Whether a pod that already runs on `node` may stay there according to the lasting filters. The pod itself is not
+    counted.
+    """
     lasting = (each for each in STATEFUL if each.lasting and each.applies(pod, occupancy))
     return not any(refused.nodes[node] for each in lasting for refused in each.refusals(pod, occupancy))
 

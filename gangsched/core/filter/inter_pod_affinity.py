@@ -71,7 +71,7 @@ class PodAntiAffinity(StatefulFilter):
 
 
 def first_of_its_kind(pod: Pod, occupancy: Occupancy) -> bool:
-    """Whether no existing pod matches the affinity terms while the pod matches them itself."""
+    """Whether the pod matches its own affinity terms and no existing pod does, so that it may start a new domain."""
     terms, pods = pod.shape.constraints.affinity, occupancy.pods
     if not terms:
         return False
@@ -82,11 +82,11 @@ def first_of_its_kind(pod: Pod, occupancy: Occupancy) -> bool:
 
 
 def room_for_followers(pod: Pod, count: int, group: Group, room: Ints, occupancy: Occupancy) -> Ints:
-    """Narrow `room` for the first of `count` pods to the domains where most members that must be near it fit.
+    """Reduce `room` for the first of `count` pods to the domains that fit most of the members that must be near it.
 
-    For each affinity term in turn: the smallest domain that holds all of them, otherwise the largest. kube-scheduler
-    takes any domain; a gang that must stay together would then be refused because of an unlucky first node (semantics
-    R2).
+    For each affinity term in turn, these are the nodes of the smallest domain that holds all members, otherwise those
+    of the largest domain. kube-scheduler accepts any domain; a gang that must stay together would then be refused
+    because of an unlucky first node (semantics R2).
     """
     if not first_of_its_kind(pod, occupancy):
         return room

@@ -17,9 +17,9 @@ CONFLICT = "pod affinity terms conflict"
 
 
 class NamedNodes(StaticFilter):
-    """The nodes to which every required term restricts the pod by `metadata.name In`.
+    """Limits the pod to the nodes that its required terms name by `metadata.name In`.
 
-    kube-scheduler leaves the others out before any Filter runs (NodeAffinity PreFilter), cordoned or not.
+    kube-scheduler excludes all other nodes before any Filter runs (PreFilter of NodeAffinity), including cordoned ones.
     """
 
     reason = "node(s) didn't satisfy plugin(s) [NodeAffinity]"

@@ -1,6 +1,6 @@
-"""kube-scheduler's NodeName: a pod that names a node in its spec runs there or nowhere.
+"""kube-scheduler's NodeName: a pod whose spec names a node may run only there.
 
-Pending pods never have `spec.nodeName`; shapes made by a simulation may.
+Pending pods never have `spec.nodeName`, but shapes made by a simulation may.
 """
 
 from __future__ import annotations

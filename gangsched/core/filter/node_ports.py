@@ -1,6 +1,6 @@
-"""kube-scheduler's NodePorts: a host port is taken once per node, protocol and address.
+"""kube-scheduler's NodePorts: a host port can be used once per node, protocol and address.
 
-Empty and 0.0.0.0 stand for every address; `::` does not.
+An empty address and 0.0.0.0 stand for all addresses; `::` does not.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""kube-scheduler's NodeResourcesFit: exact integers, free = allocatable - requested, never floats.
+"""kube-scheduler's NodeResourcesFit: free = allocatable - requested, in exact integers.
 
-A resource that is not requested is never insufficient, so only non-zero requests are compared; the pod itself is the
-resource `pods`.
+Only non-zero requests are compared, so a resource that is not requested is never insufficient. The pod itself counts as
+one unit of the resource `pods`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class NodeResourcesFit(StatefulFilter):
 
 
 def room(shape: Shape, free: Ints, resources: Mapping[str, int]) -> Ints:
-    """`room[node]`: how many pods of `shape` fit into `free[r][node]`; 0 where a resource is unknown or over-used."""
+    """`room[node]`: number of pods of `shape` that fit into `free[r][node]`; 0 if a resource is unknown or overused."""
     fits: Ints | None = None
     for name, amount in shape.requests:
         row = resources.get(name)

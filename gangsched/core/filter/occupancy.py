@@ -18,7 +18,7 @@ from gangsched.model.snapshot import Ints, NodeTable
 
 @dataclass(frozen=True, slots=True)
 class Occupancy:
-    """`free[r][node]` in exact units with `r` as in `resources`, pods by topology domain, and storage in use."""
+    """`free[r][node]` in exact units, rows as in `resources`; pods by topology domain; storage in use."""
 
     table: NodeTable
     resources: Mapping[str, int]
@@ -35,14 +35,16 @@ class Occupancy:
                 (self.storage.come if sign > 0 else self.storage.go)(pod, node)
 
     def come(self, pods: Sequence[Pod], nodes: Sequence[int]) -> None:
-        """Add `pods[i]`, of any shapes, to node `nodes[i]`."""
+        """Add `pods[i]` to node `nodes[i]`; the pods may have different shapes."""
         self.pods.come(pods, nodes)
         for pod, node in zip(pods, nodes, strict=True):
             if pod.claims:
                 self.storage.come(pod, node)
 
     def leave(self, pods: Sequence[Pod], nodes: Sequence[int], claiming: Sequence[int]) -> None:
-        """Remove `pods[i]`, of any shapes, from node `nodes[i]`; those at the indices `claiming` have claims."""
+        """Remove `pods[i]` from node `nodes[i]`; the pods may have different shapes, and those at the indices
+        `claiming` have claims.
+        """
         self.pods.leave(pods, nodes)
         for index in claiming:
             self.storage.go(pods[index], nodes[index])
@@ -61,9 +63,9 @@ class Occupancy:
                 (self.storage.go if sign > 0 else self.storage.come_back)(pod, node)
 
     def equivalence(self, pods: Sequence[Pod]) -> Callable[[Pod], Hashable]:
-        """Return a key function: every filter and preference gives the same answer for `pods` with equal keys.
+        """Return a key function for `pods`: every filter and preference gives the same result for pods with equal keys.
 
-        The key consists of the shape, the claims, and namespace and labels as far as any term reads them.
+        The key consists of the shape, the claims, the namespace, and the labels that any term reads.
         """
         keys = self.pods.label_keys(pods)
         claims = self.storage.equivalence if any(pod.claims for pod in pods) else None

@@ -1,8 +1,8 @@
 """The Filter protocol: which nodes a plugin refuses to a pod, and why.
 
 Invariant: a filter only reads, and a reason is kube-scheduler's text. A `StaticFilter` depends on the shape and the
-node only; a `StatefulFilter` also depends on what is on the nodes, and so sees each reservation and rollback of the
-plan.
+node only; a `StatefulFilter` also depends on the pods on the nodes, so its result changes with each reservation and
+rollback of the plan.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class StaticFilter(Filter):
 class StatefulFilter(Filter):
     """A filter that depends on pods, ports, volumes or devices on the nodes; evaluated again after each reservation.
 
-    `lasting`: a pod that holds a node loses it when the filter refuses it there. `several_reasons`: every reason of the
-    filter for a node counts, not only the first.
+    `lasting`: the filter also applies to a pod that holds a node, which must release the node if the filter rejects it.
+    `several_reasons`: every reason of the filter for a node is reported, not only the first.
     """
 
     lasting: ClassVar[bool] = False
@@ -50,11 +50,11 @@ class StatefulFilter(Filter):
         """Yield each reason with the nodes that it refuses."""
 
     def applies(self, pod: Pod, occupancy: Occupancy) -> bool:
-        """Whether the filter may refuse this pod a node that has enough room."""
+        """Whether the filter may reject this pod on a node that has enough room."""
         return True
 
     def serial(self, pod: Pod, occupancy: Occupancy) -> bool:
-        """Whether placing one such pod may change the nodes of the next one; such pods are placed one by one."""
+        """Whether placing one such pod may change which nodes the next one may use; such pods are placed one by one."""
         return self.applies(pod, occupancy)
 
     def room(self, pod: Pod, occupancy: Occupancy) -> Ints | None:

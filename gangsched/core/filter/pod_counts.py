@@ -1,8 +1,8 @@
 """Pod counts by topology domain, including the members that this plan placed.
 
-Invariant: counts start from the snapshot's pods and follow every move that the ledger reports, each counted once;
-undoing a move restores every count. A count applies outstanding moves when it is read, so a plan whose pods have no
-inter-pod terms pays nothing.
+Invariant: counts start from the snapshot's pods and include every move that the ledger reports exactly once; undoing a
+move restores every count. Moves are applied to a count only when it is read, so a plan whose pods have no inter-pod
+terms has no cost.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ Eligible: TypeAlias = tuple[Shape, int]
 class DomainCounts:
     """`counts[domain]`: matching pods on eligible nodes, as of the first `seen` moves.
 
-    `codes[node]` is the node's domain, -1 without one; the last entry of `counts` belongs to those nodes and stays 0.
-    `exists[domain]`: an eligible node has that domain.
+    `codes[node]` is the node's domain, -1 if it has none; the last entry of `counts` belongs to those nodes and stays
+    0. `exists[domain]`: an eligible node has that domain.
     """
 
     counts: Ints
@@ -108,9 +108,11 @@ class PodCounts:
                     self._placed[pod.shape, pod.namespace] += sign
 
     def may_be_there(self, owned: Question) -> bool:
-        """Whether a node may have pods of a term owner; not of one whose pods all came and went in this plan.
+        """Whether a node may have pods of a term owner. False if all its pods there were placed and removed in this
+        plan.
 
-        A round that is rolled back leaves many of those, and to count each of them for each pod takes most of the next.
+        A round that is rolled back leaves many such owners; counting each of them for each pod would take most of the
+        next round.
         """
         if not isinstance(owned, OwnedBy) or self._placed[owned.owner] > 0:
             return True
@@ -148,7 +150,9 @@ class PodCounts:
         return self._label_keys.union(*(shape.constraints.keys for shape in shapes))
 
     def by_domain(self, question: Question, topology_key: str, eligible: Eligible | None = None) -> DomainCounts:
-        """Current counts by domain of `topology_key` ("": each node is its own domain); overwritten by later moves."""
+        """Current counts by domain of `topology_key` ("": each node is its own domain); later moves overwrite the
+        array.
+        """
         key = (question, topology_key, eligible)
         known, units = self._counts.get(key), 8 + len(self.table) // 400
         if known is None:
@@ -167,7 +171,7 @@ class PodCounts:
         return known
 
     def spread_cost(self, pod: Pod) -> SpreadCost | None:
-        """What the pod's peers cost each node by now, None without any; do not keep the result."""
+        """The cost of each node for the pod's default spread, None if it has no peers. Later moves change the array."""
         keys = self._replicas.keys(pod)
         if not keys:
             return None

@@ -1,8 +1,9 @@
-"""kube-scheduler's PodTopologySpread, DoNotSchedule: matching pods per domain differ by at most maxSkew.
+"""kube-scheduler's PodTopologySpread, DoNotSchedule: the numbers of matching pods per domain may differ by at most
+maxSkew.
 
-A domain exists where an eligible node has it; eligible are nodes that have the keys of all constraints and pass the
-constraint's nodeAffinityPolicy and nodeTaintsPolicy. A cordoned node counts as any other. Terminating pods are not
-counted, and a selector that selects everything counts nothing (countPodsMatchSelector), though the pod itself matches.
+A domain counts if it has an eligible node: one that has the keys of all constraints and passes the constraint's
+nodeAffinityPolicy and nodeTaintsPolicy. A cordoned node counts like any other. Terminating pods are not counted, and a
+selector that selects everything counts no pods (countPodsMatchSelector), although the pod itself matches it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ MISSING = f"{REFUSED} (missing required label)"
 
 
 class PodTopologySpread(StatefulFilter):
-    """Nodes in whose domains one more pod stays within every constraint's maxSkew."""
+    """Nodes in whose domains one more pod keeps every constraint within its maxSkew."""
 
     def applies(self, pod: Pod, occupancy: Occupancy) -> bool:
         return bool(pod.shape.constraints.spread)

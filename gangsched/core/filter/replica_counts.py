@@ -1,12 +1,12 @@
-"""Nodes near the peers of a pod during a plan: kube-scheduler's default spread.
+"""Costs of kube-scheduler's default spread during a plan: nodes near the peers of a pod cost more.
 
-Invariant: the numbers are those of the snapshot plus every move of the plan, each counted once. A plan that needs no
-peers does no work; otherwise each move is read once, however many peers are needed.
+Invariant: the numbers are those of the snapshot plus every move of the plan, each counted once. A plan in which no pod
+has peers has no cost; otherwise each move is read once, however many peers there are.
 
-kube-scheduler's default constraints are zones with maxSkew 5 and nodes with maxSkew 3, both ScheduleAnyway: a node
-costs the peers in its zone times log(zones + 2), plus 4 if it has a zone, plus its own peers times log(nodes + 2). In
-kube-scheduler only nodes that the pod may use count as nodes and zones. Here all nodes count, so that the cost of a
-node depends only on the running peers, and can be updated instead of being computed for each pod.
+kube-scheduler's default constraints are zones with maxSkew 5 and nodes with maxSkew 3, both ScheduleAnyway: the cost of
+a node is the number of peers in its zone times log(zones + 2), plus 4 if it has a zone, plus the number of peers on it
+times log(nodes + 2). In kube-scheduler only nodes that the pod may use count as nodes and zones. Here all nodes count,
+so that the cost of a node depends only on the running peers, and can be updated instead of being computed for each pod.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ FARTHEST = 2**48
 
 @dataclass(slots=True)
 class SpreadCost:
-    """`cost[n]` of node `n`; `codes[n]` is its zone, -1 without one. A pod costs `for_zone` and `for_node`.
+    """`cost[n]` of node `n`, whose zone is `codes[n]`, -1 for none. One more pod adds `for_zone` and `for_node`.
 
-    `in_zone[zone]` is `for_zone` on the nodes of that zone: what one pod adds there, made once for all peers.
+    `in_zone[zone]` is an array with `for_zone` on the nodes of that zone, computed once for all peers.
     """
 
     cost: Ints
@@ -44,7 +44,7 @@ class SpreadCost:
     in_zone: dict[int, Ints]
 
     def add(self, number: int, node: int) -> None:
-        """Count `number` pods more on a node, 1 or -1."""
+        """Count `number` additional pods on a node, 1 or -1."""
         self.cost[node] += number * self.for_node
         zone = int(self.codes[node])
         if zone < 0:
@@ -60,14 +60,14 @@ class SpreadCost:
 
 @dataclass(slots=True)
 class PeerMoves:
-    """`counts[node]`: pods of one key that the plan moved there; `costs` are those that they change."""
+    """`counts[node]`: pods with one key that the plan moved to the node; `costs` are the costs that they change."""
 
     counts: dict[int, int]
     costs: list[SpreadCost]
 
 
 class ReplicaCounts:
-    """Costs of the peers that this plan needs; `seen` is the number of moves counted so far."""
+    """Costs for the peers that occur in this plan; `seen` is the number of moves counted so far."""
 
     def __init__(self, table: NodeTable, peers: PeerNumbers) -> None:
         self._table, self._peers = table, peers
@@ -78,14 +78,14 @@ class ReplicaCounts:
         self.seen = 0
 
     def keys(self, pod: Pod) -> tuple[PeerKey, ...]:
-        """As `PeerNumbers.keys`."""
+        """Keys as in `PeerNumbers.keys`."""
         keys = self._keys.get(pod.uid)
         if keys is None:
             keys = self._keys[pod.uid] = self._peers.keys(pod)
         return keys
 
     def follow(self, moves: Sequence[tuple[Sequence[Pod], Sequence[int], int]]) -> int:
-        """Count these moves, which only grow; the number of pods that were not counted before."""
+        """Count the moves added since the last call; return the number of pods that were not counted before."""
         counted = 0
         for pods, nodes, sign in moves[self.seen :]:
             counted += len(pods)
@@ -101,7 +101,7 @@ class ReplicaCounts:
         return counted
 
     def of(self, key: PeerKey) -> SpreadCost:
-        """What the pods of a key cost after the moves that were followed; do not keep the result."""
+        """The costs for the peers with this key, after the moves that were followed. Later moves change the array."""
         known = self._known.get(key)
         if known is None:
             known = self._known[key] = self._start(key)

@@ -1,4 +1,6 @@
-"""kube-scheduler's TaintToleration: NoSchedule and NoExecute taints must be tolerated, PreferNoSchedule are avoided."""
+"""kube-scheduler's TaintToleration: NoSchedule and NoExecute taints must be tolerated; PreferNoSchedule taints are
+avoided.
+"""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The sentences about decisions that users read: one function per sentence, here and nowhere else."""
+"""All sentences about decisions that users read: one function per sentence."""

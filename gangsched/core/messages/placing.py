@@ -1,8 +1,8 @@
 """Sentences about refusals, holds and starts.
 
 Invariant: `Refusal.message` names the gang, the cause and what does not change while it waits; changing counts are in
-`Refusal.now`. Refusals by Filter are worded, counted and sorted as in kube-scheduler. A sentence has no full stop where
-more may follow.
+`Refusal.now`. Refusals by Filter are worded, counted and sorted as in kube-scheduler. A sentence ends without a full
+stop if more text may be appended.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ NO_NODES = "no nodes available to schedule pods"
 def nodes_available(pod: Pod, ledger: Ledger, closed: Iterable[RefusedNodes] = (), *, filled: bool = False) -> str:
     """kube-scheduler's sentence: `0/N nodes are available: 3 Insufficient cpu, 9 node(s) had untolerated taint(s).`
 
-    `closed` are nodes excluded for other reasons, by text (`core.scopes`). With `filled`, the sentence is the one for
-    the first pod that no longer fits.
+    `closed` are nodes excluded for other reasons, by text (`core.scopes`). With `filled`, the sentence is about the
+    first pod that no longer fits.
     """
     total, shape, occupancy = len(ledger.table), pod.shape, ledger.occupancy
     ledger.work.charge(100 + total // 25)
@@ -76,7 +76,7 @@ def unsupported(pod: Pod) -> Refusal:
 
 
 def no_node(pod: Pod, refused: Refusal, short: Shortage) -> Refusal:
-    """Refusal of a pod without a feasible node; also states its requests if room is short."""
+    """Refusal of a pod without a feasible node; it also states the pod's requests if a resource is insufficient."""
     if not _lacks_room(refused):
         return refused
     amounts, now = short.scarcest, refused.now
@@ -90,7 +90,7 @@ def no_node(pod: Pod, refused: Refusal, short: Shortage) -> Refusal:
 def gang_failed(
     gang: Gang, pod: Pod, refused: Refusal, short: Shortage, *, placed: int, needed: int, note: str = ""
 ) -> Refusal:
-    """Refusal of a gang: the pod that could not be placed, why, and how many were placed before it (semantics R2).
+    """Refusal of a gang: which pod could not be placed, why, and how many were placed before it (semantics R2).
 
     `note` is about required topology domains.
     """
@@ -110,7 +110,9 @@ def gang_failed(
 
 
 def slices_failed(gang: Gang, lacks: str, *, needed: int, note: str, takes: tuple[int, str] | None) -> Refusal:
-    """Why a gang with slices does not start (M2); `takes` is how much of a slice the largest empty domain holds."""
+    """Refusal of a gang with slices. `takes` is how many pods of a slice the largest domain would hold if it were
+    empty.
+    """
     text = _needs_room(gang, needed)
     if takes is not None:
         number, name = takes
@@ -132,7 +134,7 @@ def too_few_slices(size: int, key: str, *, room: int, needed: int) -> str:
 
 
 def slices_fragmented(gang: Gang) -> str:
-    """Fact for a refusal: the slices fit by sums, but not in any choice of domains and nodes."""
+    """Fact for a refusal: the slices fit by totals, but no choice of domains and nodes fits them all."""
     keys = ", ".join(dict.fromkeys(layer.topology for layer in gang.constraints.slices))
     return f"domains of {keys} are too fragmented for its slices"
 
@@ -152,8 +154,8 @@ def no_room_for_all(
 ) -> Refusal:
     """Refusal by arithmetic, before anything is placed (semantics P4).
 
-    `pod` has the shape that is shortest of room; `alike`: all pods have that shape. `room` of the `needed` pods fit
-    now, `empty_room` in the empty cluster; `nodes` is kube-scheduler's sentence.
+    `pod` has the shape for which the least room is available; `alike`: all pods have that shape. `room` of the `needed`
+    pods would fit now, and `empty_room` on the empty nodes; `nodes` is kube-scheduler's sentence.
     """
     text, now, hopeless = _needs_room(gang, needed), f"there is room for {room}.", True
     asking = f", each asking for {_asks(pod.shape)}" if alike else f"; pod {pod.key} asks for {_asks(pod.shape)}"
@@ -199,7 +201,7 @@ def waiting_for_members(gang: Gang) -> Refusal:
 
 
 def waiting_for_more(gang: Gang, lack: int) -> Refusal:
-    """Refusal of a gang that has enough members, but not enough that the match policy counts (semantics B1)."""
+    """Refusal of a gang that has enough members, of which too few count by its match policy (semantics B1)."""
     policy = gang.match_policy.value
     text = f"waiting for members of gang {gang.id}, whose match policy {policy} counts only some of the existing ones"
     return Refusal(
@@ -257,7 +259,7 @@ def lacking(gangs: Iterable[Gang], placed: Mapping[str, int]) -> str:
 
 
 def holds_lost(nodes: Sequence[str]) -> Refusal:
-    """Refusal after nodes with held room went away (semantics R3)."""
+    """Refusal after nodes on which members held room were removed (semantics R3)."""
     text = f"the room held on {named(nodes)} was lost; the members are placed again"
     return Refusal(Reason.UNSCHEDULABLE, text)
 
@@ -281,7 +283,9 @@ def waiting_for_sibling(gang_id: str, cause: Refusal) -> Refusal:
 
 
 def children_missing(group: Group, ready: int, unready: tuple[str, Refusal] | None) -> Refusal:
-    """Refusal of a tree of which too few children are ready; `unready` is the first one that is not, and why (G4)."""
+    """Refusal of a tree of which too few children are ready; `unready` is the first child that is not ready, and why
+    (I9).
+    """
     least = group.min_children or 0
     lacks = f"{least - ready} {'is' if least - ready == 1 else 'are'} missing"
     cause = f"gang {unready[0]}: {unready[1].now or unready[1].text}" if unready is not None else lacks
@@ -291,9 +295,10 @@ def children_missing(group: Group, ready: int, unready: tuple[str, Refusal] | No
 
 
 def no_choice(group: Group, first: Refusal, lack: int, ready: int, *, proven: bool) -> Refusal:
-    """Refusal of a tree without a place for `lack` of the ready children; `first` is that of the first choice.
+    """Refusal of a tree in which no `lack` of the ready children can be placed; `first` is the refusal of the first
+    choice of children.
 
-    Not `proven` if places were only tried one after the other.
+    Not `proven` if children were only placed one after the other.
     """
     found = "fit together" if proven else "could be placed together"
     text = f"no {lack} of the {ready} ready children of {group.parent} {found}; {first.message}"
@@ -301,7 +306,7 @@ def no_choice(group: Group, first: Refusal, lack: int, ready: int, *, proven: bo
 
 
 def permitted(placed: int) -> Refusal:
-    """Verdict text when `placed` members start; empty if none do."""
+    """Text of the verdict when `placed` members start; empty if none do."""
     text = "1 pod is placed" if placed == 1 else f"{placed} pods are placed" if placed else ""
     return Refusal(Reason.SCHEDULED, text)
 

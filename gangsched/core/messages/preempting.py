@@ -1,6 +1,6 @@
-"""Sentences about preemption: nominations, evictions, and why nothing is preempted (semantics V20 to V22).
+"""Sentences about preemption: nominations, evictions, and why no pod is preempted (semantics V20 to V22).
 
-Invariant: an object of another namespace appears by its uid only, one of the reader's namespace by its name.
+Invariant: an object of another namespace appears by its uid only, an object of the reader's namespace by its name.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from gangsched.model.text import counted
 
 
 def nominated(placements: Sequence[Placement], *, pods: int, gangs: int, deadline_s: int, wall_s: int) -> Refusal:
-    """Status of a nominated group that waits for `pods` of `gangs` gangs to end; `gangs` is 0 if some have no gang."""
+    """Status of a nominated group that waits until `pods` of `gangs` gangs have ended; `gangs` is 0 if some pods have
+    no gang.
+    """
     nodes = sorted({placement.node for placement in placements})
     more = f" and {counted(len(nodes) - 1, 'more node')}" if len(nodes) > 1 else ""
     of_gangs = f" of {counted(gangs, 'gang')}" if gangs else ""
@@ -28,7 +30,7 @@ def nominated(placements: Sequence[Placement], *, pods: int, gangs: int, deadlin
 
 
 def with_obstacle(told: Refusal, why: NotHelpful) -> Refusal:
-    """Append to the refusal why preemption does not help. A pod that can never fit needs no such reason."""
+    """Append to the refusal why preemption does not help, unless the pods could not fit anyway."""
     if told.never and why.why is Obstacle.NOTHING_LOWER:
         return told
     sentence = f"{_sentence(why)}." if why.why is Obstacle.DELAYED else f"Preemption: {_sentence(why)}."
@@ -51,7 +53,7 @@ def not_nominated(message: str, others: Sequence[Victim]) -> str:
 
 
 def not_evicted(victim: Victim, message: str, *, named: bool) -> str:
-    """Why a nomination ended although a victim stays; `named`: the reader may see the victim's name."""
+    """Why a nomination ended although a victim still runs; `named`: the reader may see the victim's name."""
     return f"pod {victim.name} was not evicted: {message}" if named else f"pod {victim.uid} was not evicted"
 
 

@@ -1,6 +1,6 @@
 """Sentences about reservations: the condition `Reserved`, and the end of a refusal (semantics H13, H14).
 
-Invariant: groups of other namespaces are counted and never named. A promised time is never stated earlier than it is.
+Invariant: groups of other namespaces are counted and never named. Promised times are rounded up, never down.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Reservations: room reserved for the groups that have waited longest, and backfill beside them."""
+"""Reservations: room reserved for the groups that have waited longest, and backfill of other groups."""

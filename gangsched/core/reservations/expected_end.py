@@ -1,6 +1,6 @@
 """When a pod is expected to end (semantics H2).
 
-Invariant: a pure function of start, run time and the present, so a restart computes the same value. Times are
+Invariant: a pure function of start, run time and current time, so a restart computes the same value. Times are
 wall-clock seconds; `math.inf` is an unknown end or run time.
 """
 
@@ -11,10 +11,11 @@ OVERRUN_STEP_S = 600.0
 
 
 def expected_end_s(started_s: float, run_time_s: float, now_s: float) -> float:
-    """Start + run time. Once that has passed: start + twice the elapsed time, at least 10 min later, repeatedly.
+    """The start plus the run time. While that time has passed, the run time is doubled, or increased by 10 min if that
+    is more.
 
-    A terminating pod starts at its deletionTimestamp and has run time 0. The end moves only when it has passed, so
-    repeated reads agree.
+    For a terminating pod, the start is its deletionTimestamp and the run time is 0. The end moves only when it has
+    passed, so repeated calls agree.
     """
     end_s = started_s + run_time_s
     while end_s <= now_s:

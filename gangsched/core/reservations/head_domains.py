@@ -1,7 +1,7 @@
 """When a required domain can hold a head of several shapes: by sums for all domains at once, then by packings (H5).
 
-Invariant: the time is exact as far as room goes, unless a plan's work does not suffice. Expected ends are examined in
-windows: sums select the domains that may hold the head by the end of a window, and those are packed in the order of
+Invariant: the time is exact as far as only room matters, unless the plan's work is used up. Expected ends are examined
+in windows: sums select the domains that may hold the head by the end of a window, and those are packed in the order of
 their own pods' ends.
 """
 
@@ -28,7 +28,7 @@ FIRST_ENDS = 16
 
 @dataclass(frozen=True, eq=False)
 class HeadDomains:
-    """Domains that may hold a head; `open[item][n]`: node `n` may take pods of an item, if it has room."""
+    """The domains that may hold a head. `open[item][n]`: node `n` may hold pods of an item if it has room."""
 
     demand: Demand
     domains: Domains
@@ -37,7 +37,9 @@ class HeadDomains:
 
     @classmethod
     def of(cls, head: Head, ledger: Ledger, empty: Ledger) -> HeadDomains | None:
-        """The domains; None if sums decide, if not all pods require a domain, or if more than room matters."""
+        """The domains of a head. None if totals suffice to decide, if not all pods require a domain, or if more than
+        room matters.
+        """
         demand, domains = Demand.of(head.group, head.gangs, ledger), Domains.required(head.group, ledger.table)
         if domains is None or domains.outer is not domains.level or not head.group.strict:
             return None
@@ -48,7 +50,8 @@ class HeadDomains:
         return cls(demand, domains, allowed, Demand.of(head.group, head.gangs, empty).room > 0)
 
     def first(self, sums: HeadSums, ledger: Ledger, timeline: Timeline, ends_s: Floats, low: int) -> int:
-        """Index of the first end from `low` on at which a domain holds the head; the number of ends if there is none.
+        """Index of the first expected end, from index `low` on, at which a domain holds the head; the number of ends if
+        there is none.
 
         If half of the remaining work does not suffice, the first end that is not refuted.
         """

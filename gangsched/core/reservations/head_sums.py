@@ -1,7 +1,8 @@
-"""Sums: whether there is enough room for a head in total, a necessary condition for a round.
+"""Sums: whether the total room suffices for a head, a necessary condition for a round to permit it.
 
-Invariant: what sums refuse, no round permits. They are exact for identical pods and for pods whose sizes divide one
-another, within one topology domain if one is required; inter-pod and volume constraints are left to a round.
+Invariant: if the sums do not suffice, no round permits the head. They are exact for identical pods and for pods whose
+sizes divide one another, within one topology domain if one is required. Inter-pod and volume constraints are left to a
+round.
 """
 
 from __future__ import annotations
@@ -57,11 +58,15 @@ class HeadSums:
         return sorted(asked.union(row for row, _, _ in self._least))
 
     def enough(self, free: Ints) -> bool:
-        """Whether `free[r][n]` adds up in any one domain; resources not in `rows` may have any value."""
+        """Whether the totals of `free[r][n]` suffice in any one domain; resources that are not in `rows` may have any
+        value.
+        """
         return bool(self.by_domain(free).any())
 
     def by_domain(self, free: Ints) -> Bools:
-        """By required domain whether `free[r][n]` adds up there; one entry for all nodes if none is required."""
+        """For each required domain, whether the totals of `free[r][n]` suffice; one entry for all nodes if no domain is
+        required.
+        """
         if any(int(np.maximum(free[row][nodes], 0).sum()) < amount for row, amount, nodes in self._least):
             return np.zeros(1, dtype=np.bool_)
         fits = [self._per_domain(ask, room(ask.shape, free, self._resources)) for ask in self._asks]

@@ -1,8 +1,8 @@
 """Heads: groups refused for room that are entitled to a reservation (semantics H3, H4, H7).
 
-Invariant: a head could be permitted on the empty cluster, so no reservation is made for a group that cannot start.
-Requests of a head are expressed as gangs that a round can permit: a plain pod, or a further member of a running gang,
-is a gang of one. Ledgers are left unchanged.
+Invariant: a head could be permitted on the empty cluster, so no reservation is made for a group that cannot start. A
+head is represented by gangs that a round can permit: a plain pod, or an additional member of a running gang, is a gang
+of one. Ledgers are left unchanged.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ WORK: Final = 9_000
 class Head:
     """A group entitled to a reservation; a round must permit all `gangs`.
 
-    It waits since `since_s`, and is expected to run for `run_time_s`, `math.inf` if unknown.
+    It has waited since `since_s`, and is expected to run for `run_time_s`, `math.inf` if unknown.
     """
 
     group: Group
@@ -52,16 +52,16 @@ class Head:
 
 
 def empty_ledger(snapshot: Snapshot, policy: GpuPolicy | None = None, work: Work | None = None) -> Ledger:
-    """Ledger of nodes that hold only pods which never leave them (DaemonSets). `Ledger(empty=True)` is read-only.
+    """Ledger of the nodes with only the pods that never leave them (DaemonSets). `Ledger(empty=True)` is read-only.
 
-    A gang that needs the room of a DaemonSet's pod never starts, so no room is reserved for it.
+    A gang that needs room used by DaemonSet pods can never start, so no room is reserved for it.
     """
     nobody = PodsByNode(namespaces=snapshot.pods_by_node.namespaces)
     return Ledger(replace(snapshot, free=snapshot.emptied(), pods_by_node=nobody), policy=policy, work=work)
 
 
 def head_of(group: Group) -> Head | None:
-    """The group as a reservation candidate; None if it lacks nothing, or waits for another group (D1)."""
+    """The group as a candidate for a reservation; None if it lacks no room, or waits for another group (D1)."""
     gangs = () if group.yielded_to else needed(group)
     return Head(group, gangs, waiting_since_s(gangs), group.run_time_s) if gangs else None
 
@@ -77,11 +77,12 @@ def find_heads(
     known: Mapping[str, NotReserved] | None = None,
     looks: int | None = None,
 ) -> tuple[list[Head], dict[str, NotReserved]]:
-    """Heads among the groups refused for room, in serving order, and why each other group is no head.
+    """Return the heads among the groups that were refused for room, in serving order, and for each other group why it
+    is none.
 
-    The order is Q1's with the age of H4; among equals the group that was `first` stays first, because its start was
-    promised. `entitled` groups, and those whose reason is `known`, are not examined again. At most `looks` other groups
-    are examined; the rest get no reason, and neither do groups after the work is used up.
+    The order is that of Q1 with the age of H4; among equals, the group that was `first` stays first, because its start
+    was promised. `entitled` groups, and groups for which a reason is `known`, are not examined again. At most `looks`
+    other groups are examined. The rest get no reason, nor do groups after the work is used up.
     """
     heads: list[Head] = []
     others: dict[str, NotReserved] = {}
@@ -132,8 +133,8 @@ def _not_by_number(
 
 
 def needed(group: Group) -> tuple[Gang, ...]:
-    """The part of the group that waits for room, as gangs: those below their minimum, else its oldest pod that starts
-    alone.
+    """The part of the group that waits for room, as gangs: the gangs below their minimum, or else its oldest pod that
+    starts alone.
 
     Pods whose bind failed start alone (B3), so a gang with only such pods is not below its minimum.
     """
@@ -169,9 +170,10 @@ def _its_minimum(gang: Gang, lack: int) -> Gang:
 
 
 def waiting_since_s(gangs: Sequence[Gang]) -> int:
-    """Creation time of the youngest pod needed for a minimum, the latest over the gangs (H4), in epoch seconds.
+    """Epoch second since which the group waits: the creation of the youngest pod needed for a minimum, the latest over
+    its gangs (H4).
 
-    Neither an old PodGroup without pods nor a raised minimum counts as waiting.
+    So neither an old PodGroup without pods nor a raised minimum counts as waiting.
     """
     return max(max(pod.creation_s for pod in _oldest(gang.pending, missing(gang, 0))) for gang in gangs)
 
@@ -195,7 +197,8 @@ def too_young(head: Head, empty: Ledger, limits: ReservationLimits, *, wall_s: f
 def impossible(head: Head, empty: Ledger) -> NotReserved | None:
     """Why the head could not be permitted on the empty cluster; None if it could.
 
-    If that takes more work than a plan has, the answer is "later". Raises OutOfWork if this plan has less left.
+    If the check takes more work than a plan has, the answer is "later". Raises OutOfWork if less work is left in this
+    plan.
     """
     empty.work.reserved(WORK)
     try:
@@ -224,8 +227,8 @@ def _fits(head: Head, empty: Ledger) -> bool:
 
 
 def needs_whole_node(head: Head, empty: Ledger) -> bool:
-    """Whether the head needs a node's worth: a pod with as many accelerators as a node has, or pods
-    for several nodes.
+    """Whether the head needs at least one whole node: a pod requests all accelerators of a node, or its pods need
+    several nodes.
     """
     counts = Counter([pod.shape for pod in _needed_pods(head)])
     alike = *counts.items(), *(standing(head.group, shape, empty) for shape in counts)

@@ -1,7 +1,7 @@
 """Whether a refused group would fit without reservations, and until when they last (semantics H14).
 
-Invariant: derived from sums of room, as arithmetic is (P4), and read-only. The result is computed once for groups with
-equal needs.
+Invariant: computed from totals of room, like the arithmetic of P4; read-only. The result is computed once for groups
+with equal needs.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Making reservations: room reserved for heads from a time on, or without a time (semantics H5 to H7).
+"""Making reservations: room that is reserved for heads from a start time on, or without a start time (semantics H5 to
+H7).
 
-Invariant: a reservation only restricts other groups; its own group starts wherever it fits. It depends on the arguments
-alone, so a restart computes the same one. A reservation is never moved to a later time while it can be kept. Ledgers
-are left unchanged. `passing` decides what other groups may use; `heads` decides who is a head.
+Invariant: a reservation only restricts other groups; its own group starts wherever it fits. The result depends on the
+arguments alone, so a restart computes the same one. A reservation is never moved to a later time while it can be kept.
+Ledgers are left unchanged. `passing` decides what other groups may use; `heads` decides who is a head.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ ROUNDS = 3
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reservation:
-    """Room on `nodes` for a group from `at_s` on; a fence has no time (`math.inf`) and reserves whole nodes."""
+    """Room on `nodes` that is reserved for a group from `at_s` on. A fence has no start time (`math.inf`) and reserves
+    whole nodes.
+    """
 
     head: Head
     at_s: float
@@ -45,7 +48,7 @@ class Reservation:
 
     @property
     def is_fence(self) -> bool:
-        """Whether it has no time."""
+        """Whether the reservation is a fence, which has no start time."""
         return self.at_s == math.inf
 
     def is_as(self, other: Reservation) -> bool:
@@ -74,10 +77,10 @@ def make_reservations(
     standing: Mapping[str, Reservation] | None = None,
     anew: Container[str] | None = None,
 ) -> tuple[list[Reservation], dict[str, NotReserved]]:
-    """Make reservations of these heads in order, each given the earlier ones; also return why a head got none.
+    """Reserve room for these heads in order, each after the earlier ones; also return why a head got no reservation.
 
-    `ledger` is the room now, `empty` the room of empty nodes. `standing` are existing reservations by group id; only
-    those in `anew` are recomputed, all of them if None.
+    `ledger` is the current room, `empty` the room of empty nodes. `standing` are the existing reservations by group id.
+    Only those in `anew` are recomputed, or all of them if it is None.
     """
     made, others, known = _Standing(), dict[str, NotReserved](), standing or {}
     with ledger.tentative():
@@ -153,11 +156,12 @@ def _within_share(found: Reservation, standing: _Standing, ledger: Ledger, limit
 
 
 def find_time(head: Head, ledger: Ledger, empty: Ledger, timeline: Timeline, *, until_s: float) -> Reservation | None:
-    """The earliest expected end at which a round permits the head, with its places (H5); None before `until_s`.
+    """The earliest expected end at which a round permits the head, with the placements of that round (H5). None if
+    there is none before `until_s`.
 
-    Sums give a lower bound of the time, and for a head that requires one domain the search gives the time itself. If a
-    round fails there (fragmentation, other filters), later ends up to `until_s` are bisected, at most `ROUNDS` trials,
-    so that the result may not be the earliest.
+    Sums give a lower bound of the time; for a head that requires one domain the search gives the exact time. If a round
+    fails at that time (fragmentation, other filters), later ends up to `until_s` are bisected in at most `ROUNDS`
+    trials, so the result may not be the earliest.
     """
     ends_s = timeline.distinct_ends_s(until_s)
     sums = HeadSums(head, empty)
@@ -240,10 +244,12 @@ def _at_time(head: Head, ledger: Ledger, timeline: Timeline, at_s: float) -> Res
 def find_fence(
     head: Head, ledger: Ledger, empty: Ledger, timeline: Timeline, *, kept: frozenset[str]
 ) -> Reservation | None:
-    """Reserve as many whole nodes as a round on them empty needs, those expected to empty soonest first (H6).
+    """Reserve as many whole nodes as a round on empty nodes would need, preferring nodes that are expected to become
+    empty first (H6).
 
-    Order: empty nodes of `kept`, other empty nodes, the rest of `kept`, then nodes whose longest-running pod started
-    last, then the fewest accelerators in use. An occupied node is thus replaced only by one that has become empty.
+    Order: empty nodes of `kept`, other empty nodes, the other nodes of `kept`, then nodes whose longest-running pod
+    started last, then nodes with the fewest accelerators in use. So an occupied node is replaced only by one that has
+    become empty.
     """
     started_s = timeline.longest_started_s()
     is_empty = np.isinf(started_s)

@@ -1,12 +1,12 @@
-"""Backfill: where groups may be placed that come after a reservation (semantics H8).
+"""Backfill: which room may be used by groups that come after a reservation (semantics H8).
 
-Invariant: a group of equal or lower priority than a head may use nodes without a reservation; what remains of a
-reserved node both now and at the reservation's time; and reserved room itself if it is expected to end before that
-time. Nothing enters a fence. Broken groups and groups of higher priority are not restricted; a reservation never
-restricts its own group, and among heads each restricts those after it.
+Invariant: a group whose priority is not above that of a head may use nodes without a reservation, room of a reserved
+node that is free both now and after the reservation starts, and reserved room if the group is expected to end before
+that. No other group may use nodes of a fence. Broken groups and groups of higher priority are not restricted. A
+reservation never restricts its own group, and a head is restricted by the reservations of the heads before it.
 
-Room at a reservation's time is the ledger's room, changed by what ends and what is reserved until then. Pods placed
-beside a reservation therefore count at its time as well, and rollbacks need no special case.
+The room at the start of a reservation is the ledger's room, changed by what ends and what is reserved until then. So
+pods that are placed next to a reservation count at its start as well, and rollbacks need no special case.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ PLENTY = np.iinfo(np.int64).max
 class Kept:
     """Room on `nodes` that is reserved for `group`, a head of `priority`, from `at_s` on.
 
-    `change[r][i]`: how much more is free at that time than now on `nodes[i]`, for groups other than it and the heads
-    before it. A `fence` reserves whole nodes and has no time. `missed`: it was to start before now, so declared run
-    times may have been false.
+    `change[r][i]`: how much more room `nodes[i]` has at that time than now, for groups other than this head and the
+    heads before it. A `fence` reserves whole nodes and has no start time. `missed`: its start time has passed, so
+    declared run times may have been false.
     """
 
     group: str
@@ -44,7 +44,7 @@ class Kept:
     missed: bool = False
 
     def outlived_by(self, ends_s: float) -> bool:
-        """Whether a pod that ends at `ends_s` would still occupy the reserved room when it is needed."""
+        """Whether a pod that ends at `ends_s` would still occupy reserved room when it is needed."""
         return self.fence or self.missed or ends_s > self.at_s
 
 
@@ -70,7 +70,7 @@ class _Binding:
 
     @classmethod
     def of(cls, kept: Sequence[Kept], numbers: tuple[int, ...], resources: int) -> _Binding:
-        """The binding constraint of some of the reservations `kept`."""
+        """The binding constraint for a subset of reservations, `kept`."""
         nothing: Ints = np.zeros((resources, 0), dtype=np.int64)
         timed = [kept[number] for number in numbers if not kept[number].fence]
         return cls(
@@ -97,14 +97,14 @@ class Backfill:
         self._asked: tuple[Group | None, _Binding] = (None, _Binding.of((), (), 1))
 
     def narrow(self, shape: Shape, free: Ints, group: Group) -> Ints:
-        """`room[n]`: how many of the `free[n]` pods of `shape` reservations allow `group` on node `n`; `free` is
-        unchanged.
+        """`room[n]`: how many of the `free[n]` pods of `shape` the reservations allow `group` to place on node `n`.
+        `free` is unchanged.
         """
         binding = self._binding(group)
         return np.minimum(free, self._cap(binding, shape)) if binding.numbers else free
 
     def standing(self, group: Group) -> Hashable:
-        """Equal for groups with the same restrictions, until the ledger changes."""
+        """A key that is equal for groups with the same restrictions, until the ledger changes."""
         binding = self._binding(group)
         return binding if binding.numbers else None
 
@@ -113,11 +113,11 @@ class Backfill:
         return bool(self._binding(group).numbers)
 
     def times_s(self, group: Group) -> list[float]:
-        """Times of the reservations that restrict the group, latest first; `math.inf` for fences."""
+        """Start times of the reservations that restrict the group, latest first; `math.inf` for fences."""
         return sorted({self._kept[number].at_s for number in self._binding(group).numbers}, reverse=True)
 
     def how(self, nodes: Iterable[int], group: Group) -> How | None:
-        """The rule by which the group may use these nodes; None if no reservation comes before it."""
+        """The rule by which the group may use these nodes; None if it comes before all reservations."""
         before = [self._kept[number] for number in self._before(group)]
         if not before:
             return None
@@ -130,7 +130,7 @@ class Backfill:
         return How.SPARE if any(each.outlived_by(self._ends_s(group)) for each in there) else How.SHORT
 
     def passed(self, group: Group, placements: Iterable[Placement]) -> None:
-        """Record a final placement; pods that end before a reservation's time do not use its room."""
+        """Record a final placement. Pods that end before a reservation starts do not use its room."""
         ends_s = self._ends_s(group)
         over_by_then = [each for each in self._kept if not each.outlived_by(ends_s)]
         if not over_by_then:
@@ -185,7 +185,9 @@ class Backfill:
 
 
 def add(kept: Kept, pods: Iterable[tuple[int, Shape, int]], ledger: Ledger) -> None:
-    """Count pods into `kept`, as (node, shape, +1 if gone at its time and there now, -1 for the reverse)."""
+    """Count pods in `kept`, as (node, shape, sign): +1 for a pod that runs now and is gone at the reservation's start,
+    -1 for the reverse.
+    """
     place = {node: number for number, node in enumerate(kept.nodes.tolist())}
     for node, shape, sign in pods:
         number = place.get(node)

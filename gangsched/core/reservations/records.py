@@ -1,7 +1,7 @@
 """Records: reservations as one plan receives them, and as it passes them on (semantics H12).
 
-Invariant: remembered values were derived from facts and are recomputed when these change. Nothing is remembered of
-groups without a reservation. The ledger is only read.
+Invariant: cached values are derived from facts and are recomputed when these change. Nothing is stored about groups
+without a reservation. The ledger is only read.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class Records:
         self._ledger = ledger
 
     def head(self, group: Group) -> Head | None:
-        """The group as a reservation candidate."""
+        """The group as a candidate for a reservation."""
         return self._recall("head", group.id, (group,), lambda: head_of(group))
 
     def read(self, reserved: Reserved, head: Head) -> tuple[Reservation, bool]:
-        """The reservation on the nodes that still exist, and whether all of its nodes do."""
+        """The reservation, limited to nodes that still exist, and whether all of its nodes still exist."""
         return self._recall(
             "read", reserved.group, (reserved, head, self._ledger.table), lambda: self._read(reserved, head)
         )
@@ -52,7 +52,7 @@ class Records:
         return Reservation(head, reserved.at_s, np.sort(nodes), placements), len(nodes) == len(reserved.nodes)
 
     def kept(self, each: Reservation, before: Iterable[Reservation]) -> tuple[Kept, Ints]:
-        """Room of a reservation, given those `before` it, and the rows of the resources that it requests."""
+        """The room of a reservation, given those `before` it, and the rows of the resources that it requests."""
         group = each.head.group
         if each.is_fence:
             return Kept(
@@ -75,7 +75,9 @@ class Records:
         return kept.change, np.array(rows, dtype=np.int64)
 
     def write(self, each: Reservation, old: Reserved | None, *, first: bool, stale: bool) -> Reserved:
-        """The reservation for the next plan: the `old` object if nothing changed. A `stale` one promises no time."""
+        """The reservation for the next plan: the `old` object if nothing changed. A `stale` reservation promises no
+        start time.
+        """
         promised_s = math.inf
         if first and old is not None and old.is_promised:
             promised_s = old.promised_s

@@ -1,8 +1,8 @@
-"""The reservations of one plan: existing ones, new ones, and whom they restrict (H8, H12, H17).
+"""The reservations of one plan: existing ones, new ones, and which groups they restrict (H8, H12, H17).
 
-Invariant: existing reservations restrict every group from the first on, whether or not the plan decides their heads. A
-plan recomputes only a few of them; the others stay as they are. A reservation ends when its head starts, lacks
-something other than room, or is overtaken. The ledger is unchanged, except for `kept` until `result`.
+Invariant: existing reservations restrict every group of the plan, whether or not the plan decides their heads. A plan
+recomputes only a few of them; the others stay unchanged. A reservation ends when its head starts, lacks something other
+than room, or is no longer among the first heads. The ledger is unchanged, except that `kept` is set until `result`.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ FIT: Final = "fit"
 
 
 class Standing:
-    """Built once per plan; `turn` receives every verdict in order, `result` returns the
-    reservations after all of them.
+    """Built once per plan. `turn` receives every verdict in order; `result` returns the reservations after all of
+    them.
     """
 
     def __init__(
@@ -110,19 +110,19 @@ class Standing:
 
     @property
     def keeps_order(self) -> bool:
-        """Whether the order of groups is Q1's: there are no reservations, or only age decides."""
+        """Whether groups are ordered by Q1 alone: there are no reservations, or the setting is to order by age."""
         return not self._reservations or self._given.limits.order is BackfillOrder.AGE
 
     def order(self, group: Group) -> tuple[Any, ...]:
-        """Sort key: heads first, in their order; then the shorter run-time class among equals that may be backfilled
-        (H9).
+        """Sort key: heads first, in their order; among equal groups that may be backfilled, the shorter run-time class
+        first (H9).
         """
         priority, healed, run_class, age, name = passing_key(group)
         return priority, healed, self._places.get(name, len(self._places)), run_class, age, name
 
     def begin(self) -> None:
-        """Recompute stale or missing reservations of heads that this plan does not decide; work for one is left to
-        decided heads.
+        """Recompute stale or missing reservations of heads that this plan does not decide, but leave enough work for
+        one head that it decides.
         """
         while self._left > 1 and self._lacking(each for each in self._heads if each not in self._in_turn):
             if not self._bounded(lambda: self._make_next(self._chosen(), but=self._in_turn.keys())):
@@ -373,7 +373,7 @@ class Standing:
                     yield reservation
 
     def result(self, verdicts: Mapping[str, Verdict]) -> Reservations:
-        """Reservations after this plan; `verdicts` are final, and nothing is restricted any more."""
+        """The reservations after this plan. `verdicts` are final, and no group is restricted any more."""
         for group_id in list(self._heads):
             if group_id in verdicts and not _waits_for_room(verdicts[group_id]):
                 self._drop(group_id)

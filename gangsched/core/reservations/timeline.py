@@ -1,4 +1,4 @@
-"""The timeline: which pods take room now, and when each is expected to end (semantics H2).
+"""The timeline: which pods use room now, and when each is expected to end (semantics H2).
 
 Invariant: a timeline depends on its arguments only and is immutable; adding a reservation returns a new one. The order
 of pods that end at the same time is irrelevant. `OccupantColumns` only caches what was read before.
@@ -41,7 +41,7 @@ class _Rows:
 
     @classmethod
     def of(cls, pods: Sequence[Pod], node: Ints, started_s: Floats, ends_s: Floats, shape: Ints) -> _Rows:
-        """Rows in any order."""
+        """Columns of these rows, which may be in any order."""
         column = np.empty(len(pods), dtype=object)
         column[:] = pods
         claims = np.array([bool(pod.claims) for pod in pods], dtype=np.bool_)
@@ -52,7 +52,7 @@ class _Rows:
         return self._take(np.flatnonzero(~np.isin(self.node, nodes)))
 
     def with_ending_together(self, others: _Rows) -> _Rows:
-        """The timeline with `others` added, which all end at the same time."""
+        """The timeline with `others` added, whose pods all end at the same time."""
         at = int(np.searchsorted(self.ends_s, others.ends_s[0], side="right")) if len(others.ends_s) else 0
         both = zip(self._columns(), others._columns(), strict=True)
         return _Rows(*(np.concatenate((column[:at], other, column[at:])) for column, other in both))
@@ -83,7 +83,7 @@ class _Shapes:
         return len(self._shapes)
 
     def numbers(self, pods: Iterable[Pod]) -> Ints:
-        """The number of each pod's shape; new shapes get the next ones."""
+        """The number of each pod's shape; a new shape gets the next number."""
         shapes = [pod.shape for pod in pods]
         for shape in shapes:
             if id(shape) not in self._numbers:
@@ -92,7 +92,7 @@ class _Shapes:
         return np.array([self._numbers[id(shape)] for shape in shapes], dtype=np.int64)
 
     def amounts(self, resources: Mapping[str, int]) -> Ints:
-        """A column for each shape; not to be changed."""
+        """A column of requests for each shape; read-only."""
         if self._amounts.shape[1] != len(self._shapes) or self._resources != resources:
             self._amounts = np.zeros((len(resources), len(self._shapes)), dtype=np.int64)
             self._resources = dict(resources)
@@ -104,7 +104,7 @@ class _Shapes:
 
 
 class Timeline:
-    """Pods that take room, ordered by expected end, as columns."""
+    """Pods that use room, ordered by expected end, as columns."""
 
     def __init__(self, rows: _Rows, shapes: _Shapes, ledger: Ledger) -> None:
         """Nodes and resources are those of `ledger`."""
@@ -115,7 +115,7 @@ class Timeline:
 
     @classmethod
     def of(cls, occupants: Iterable[Occupant], ledger: Ledger) -> Timeline:
-        """Build a timeline; pods on nodes that the ledger does not have are left out."""
+        """Build a timeline; pods on nodes that are not in the ledger are left out."""
         by_node: dict[str, list[Occupant]] = {}
         for each in occupants:
             by_node.setdefault(each.node, []).append(each)
@@ -127,7 +127,7 @@ class Timeline:
         return self._rows.ends_s
 
     def with_reserved(self, placements: Sequence[Placement], at_s: float, ends_s: float) -> Timeline:
-        """The timeline in which the pods of a reservation also run from `at_s` to `ends_s`."""
+        """The timeline in which the pods of a reservation also run, from `at_s` to `ends_s`."""
         pods, index = [each.pod for each in placements], self._ledger.table.index
         node = np.array([index[each.node] for each in placements], dtype=np.int64)
         started_s, all_end_s = (np.full(len(pods), each, dtype=np.float64) for each in (at_s, ends_s))
@@ -135,14 +135,14 @@ class Timeline:
         return Timeline(self._rows.with_ending_together(more), self._shapes, self._ledger)
 
     def distinct_ends_s(self, until_s: float) -> Floats:
-        """Known ends until `until_s`, each once, ascending."""
+        """Known expected ends until `until_s`, ascending and without duplicates."""
         ends_s = self.ends_s[: self.ended(min(until_s, _LAST_S))]
         first = np.ones(len(ends_s), dtype=np.bool_)
         np.not_equal(ends_s[1:], ends_s[:-1], out=first[1:])
         return ends_s[first]
 
     def ended(self, at_s: float) -> int:
-        """Number of pods that have ended at `at_s`."""
+        """Number of pods that have ended by `at_s`."""
         return int(np.searchsorted(self.ends_s, at_s, side="right"))
 
     @property
@@ -151,9 +151,9 @@ class Timeline:
         return self._rows.node
 
     def freed(self, pods: slice | Ints, rows: Sequence[int] | None = None) -> Ints:
-        """`freed[r][n]`: room that these pods, by index, take on each node.
+        """`freed[r][n]`: the room that these pods, given by index, use on each node.
 
-        Resources not in `rows` stay 0; None is all resources.
+        Resources that are not in `rows` stay 0; None stands for all resources.
         """
         nodes, shapes = self._rows.node[pods], self._rows.shape[pods]
         found = np.zeros((len(self._amounts), len(self._ledger.table)), dtype=np.int64)
@@ -162,23 +162,23 @@ class Timeline:
         return found
 
     def release(self, ended: int, ledger: Ledger) -> None:
-        """Release the first `ended` pods on `ledger`."""
+        """Release the room of the first `ended` pods on `ledger`."""
         if ended:
             rows, claiming = self._rows, np.flatnonzero(self._rows.claims[:ended]).tolist()
             pods, nodes = rows.pods[:ended].tolist(), rows.node[:ended]
             ledger.release_many(pods, nodes, self.freed(slice(ended)), claiming=claiming)
 
     def longest_started_s(self) -> Floats:
-        """Start of the longest-running pod of each node; `math.inf` for a node without pods."""
+        """Start time of the longest-running pod of each node; `math.inf` for a node without pods."""
         started = np.full(len(self._ledger.table), math.inf)
         np.minimum.at(started, self._rows.node, self._rows.started_s)
         return started
 
 
 class OccupantColumns:
-    """Pods that take room as rows, kept between plans; a node whose pods are unchanged is not read again.
+    """Pods that use room as rows, cached between plans; a node is read again only if its pods changed.
 
-    Unchanged means the same object, for the cluster and for each node.
+    Pods are unchanged if they are the same object, for the cluster and for each node.
     """
 
     def __init__(self) -> None:

@@ -1,8 +1,8 @@
 """aiohttp, imported without loading the system's certificate authorities.
 
-Invariant: aiohttp loads these at import, for connections without a TLS context: 50 ms per start, without an option to
-turn it off. gangsched's connections have a context (`client`), so OpenSSL's environment variable points to an empty
-file during the import.
+aiohttp loads these at import, for connections without a TLS context, which takes 50 ms per start and cannot be turned
+off. gangsched's connections have a context (`client`), so OpenSSL's environment variable points to an empty file during
+the import.
 """
 
 from __future__ import annotations

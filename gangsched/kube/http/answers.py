@@ -35,7 +35,7 @@ _status_decoder = msgspec.json.Decoder(_Status)
 
 
 def fault_of(status: int, body: bytes, retry_after: str | None) -> ApiFault:
-    """The fault of an error answer; a body that is not a Status (a proxy's page) is quoted in short."""
+    """The fault of an error answer; a body that is not a Status (such as the page of a proxy) is quoted in part."""
     try:
         said = _status_decoder.decode(body)
     except msgspec.DecodeError:

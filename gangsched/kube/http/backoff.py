@@ -1,6 +1,6 @@
 """Delays between requests: `Backoff` after a fault, `RequestPace` after any answer.
 
-Invariant: time and jitter are arguments.
+Invariant: clock and random numbers are arguments.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from gangsched.kube.ports import Now, Sleep
 class Backoff:
     """Delays that double from `first_s` to `limit_s`, each shortened by up to a quarter at random.
 
-    The jitter keeps many clients of a returning API server apart (client-go uses the same idea).
+    The jitter prevents many clients from sending at the same moment when an API server returns, as in client-go.
     """
 
     def __init__(self, first_s: float, limit_s: float, *, rng: Random) -> None:
@@ -24,7 +24,7 @@ class Backoff:
         self._next_s = first_s
 
     def next_s(self, fault: Fault | None = None) -> float:
-        """Delay before the next try; at least the server's Retry-After."""
+        """Delay before the next try; at least as long as the server's Retry-After."""
         delay_s = self._next_s * (1.0 - 0.25 * self._rng.random())
         self._next_s = min(self._next_s * 2.0, self._limit_s)
         if isinstance(fault, ApiFault) and fault.retry_after_s is not None:
@@ -39,7 +39,7 @@ class Backoff:
 class RequestPace:
     """Spaces requests of one kind `every_s` apart, so that no answer can cause a storm of requests.
 
-    After a pause up to `at_once` requests may start together.
+    After a pause up to `at_once` requests may start at the same time.
     """
 
     def __init__(self, every_s: float, *, at_once: int = 1, now: Now, sleep: Sleep) -> None:

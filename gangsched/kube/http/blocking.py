@@ -1,7 +1,7 @@
 """A client for commands: sequential requests, or several at once in threads, without an event loop.
 
-Invariant: every failure is a `Fault`, as in `client`; only a request on a kept connection that the server had already
-closed is retried. Connections are kept as long as the client.
+Invariant: every failure is a `Fault`, as in `client`; only a request on an idle connection that the server had already
+closed is retried. Connections stay open as long as the client.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class BlockingClient:
         return [item for page in self.pages(path, **query) for item in msgspec.json.decode(page).get("items") or ()]
 
     def gets(self, paths: Sequence[str]) -> list[Any]:
-        """GET each path, several at a time; a failed one yields its Fault."""
+        """GET several paths at a time; yield the body of each, or the Fault of one that failed."""
         from concurrent.futures import ThreadPoolExecutor
 
         def one(path: str) -> Any:

@@ -1,7 +1,7 @@
-"""Calls: requests for parts that handle no faults, answered by status and JSON in every case.
+"""Requests for parts that do not handle faults: every result is a status and JSON.
 
-Invariant: server and network errors never raise; status 0 means no answer. Changes (PUT, PATCH) pass the lease's write
-gate, so that only the leader makes them; a POST that only queries the API server does not.
+Invariant: server and network errors never raise; status 0 means that there was no answer. Changes (PUT, PATCH) pass the
+write gate, so that only the leader makes them; a POST that only queries the API server does not.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ TIMEOUT_S = 5.0
 
 
 async def call(pool: ConnectionPool, method: str, path: str, body: Any = None) -> tuple[int, Any]:
-    """Status and body of the answer to one request; a PATCH is a JSON merge patch."""
+    """Status and body of the answer to one request; a PATCH body is a JSON merge patch."""
     sender = pool if method in {"PUT", "PATCH"} else pool.client
     content = None if body is None else msgspec.json.encode(body)
     content_type = MERGE_PATCH if method == "PATCH" else JSON

@@ -1,7 +1,7 @@
 """The HTTP client: requests to the API server, and streams from it, as bytes.
 
 Invariant: every failure is a chained `Fault`; a 401 reloads the credentials and retries once, and nothing else is
-retried here. Bodies are bytes, because the hot callers encode and decode them themselves.
+retried here. Bodies are bytes, because frequent callers encode and decode them themselves.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class ApiClient:
         """Send one request; return the body. Raises ApiFault, Unreachable or Malformed.
 
         `path` starts with a slash and is already percent-encoded. After Unreachable the request may have been carried
-        out. With a `fence` it raises Fenced while that is closed; the request was then not sent.
+        out. If the write gate `fence` is closed, the request is not sent and Fenced is raised.
         """
         limits = aiohttp.ClientTimeout(total=timeout_s, sock_connect=CONNECT_TIMEOUT_S, sock_read=HEADERS_TIMEOUT_S)
         for attempt in (1, 2):
@@ -178,8 +178,8 @@ class ApiClient:
     ) -> tuple[Permission, ...]:
         """Check that the server answers and grants the required permissions; return the missing ones of `optional`.
 
-        An unreachable server is retried for `wait_s`. `lease` is that of leader election. Raises Misconfigured with one
-        sentence that names the fix; for start-up only.
+        An unreachable server is retried for `wait_s`. `lease` is the Lease of leader election. Raises Misconfigured
+        with one sentence that names the remedy. For start-up only.
         """
         server = self.credentials.server
         gives_up_s = self._now() + wait_s
@@ -242,9 +242,10 @@ class ApiClient:
 
 
 async def connect(kubeconfig: Path | None = None, *, now: Now = time.monotonic) -> ApiClient:
-    """A client for the given kubeconfig, else the pod's service account, else $KUBECONFIG, else ~/.kube/config.
+    """A client for the given kubeconfig, else for the pod's service account, else for $KUBECONFIG, else for
+    ~/.kube/config.
 
-    Reads files (and runs exec plugins) but sends nothing. Raises Misconfigured.
+    Reads files (and runs exec plugins) but sends no request. Raises Misconfigured.
     """
     inside = kubeconfig is None and in_cluster()
     credentials = Credentials(None if inside else kubeconfig_path(kubeconfig), now=now)

@@ -1,13 +1,13 @@
-"""The connection pool: short writes to the API server over kept connections, with little CPU.
+"""The connection pool: short writes to the API server over keep-alive connections, with little CPU time.
 
-Invariant: for a caller the pool behaves as `ApiClient.request`: same faults, same meaning. Unusual cases (a proxy, a
-401) go through the client; an answer without a length costs the connection, never the answer. A request is sent once:
-if the connection ends before the answer, it may have been carried out and the fault is Unreachable. Every write of the
-daemon except those of the lease passes the write gate here, right before its bytes are sent. Not supported: redirects,
+Invariant: for a caller the pool behaves like `ApiClient.request`, with the same faults. Unusual cases (a proxy, a 401)
+go through the client. If an answer has no length, the connection is closed after it. A request is sent once: if the
+connection ends before the answer, it may have been carried out and the fault is Unreachable. Every write of the daemon
+except those of the lease passes the write gate here, right before its bytes are sent. Not supported: redirects,
 cookies, compression, streams.
 
-Why not aiohttp: it needs 235 µs of CPU for a bind, this 90 µs, and on a small machine the API server gets the
-difference (decision 0014).
+aiohttp is not used because it needs 235 µs of CPU time for a bind, and this pool 90 µs; on a small machine the API
+server can use the difference (decision 0014).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NO_CONTENT = frozenset({204, 304})
 
 
 class ConnectionPool:
-    """One connection per request in flight; up to `IDLE_CONNECTIONS` are kept for the next requests."""
+    """One connection per request in flight; up to `IDLE_CONNECTIONS` stay open for later requests."""
 
     def __init__(self, client: ApiClient, *, fence: Fence | None = None) -> None:
         """Credentials and address are those of `client`, which also handles unusual cases.
@@ -44,7 +44,7 @@ class ConnectionPool:
 
     @property
     def client(self) -> ApiClient:
-        """The client for unusual requests, which passes no write gate."""
+        """The client for unusual requests, which do not pass the write gate."""
         return self._client
 
     async def request(
@@ -69,7 +69,7 @@ class ConnectionPool:
         raise fault_of(answer.status, answer.body, answer.header(b"retry-after"))
 
     async def warm(self, count: int) -> None:
-        """Open `count` connections in advance; errors are left to later requests."""
+        """Open `count` connections in advance; errors are reported by later requests."""
         if self._client.credentials.proxy:
             return
         self._tls = self._client.credentials.tls
@@ -141,7 +141,7 @@ class ConnectionPool:
 
 
 class Answer:
-    """Status, headers (in order, lower-cased) and body of an answer."""
+    """Status, headers (in order, in lower case) and body of an answer."""
 
     __slots__ = ("_head", "body", "status")
 
@@ -189,7 +189,7 @@ class Connection(asyncio.Protocol):
         self.open = True
 
     def data_received(self, data: bytes) -> None:
-        """Take a piece of the answer."""
+        """Process a part of the answer."""
         if self._answer is None or self._answer.done():
             self.close()  # nobody asked
             return
@@ -205,7 +205,7 @@ class Connection(asyncio.Protocol):
             self._settle(body)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Complete an answer without a length; fail any other one."""
+        """Complete an answer without a length; any other answer becomes a fault."""
         self.open = False
         if self._answer is None or self._answer.done():
             return

@@ -20,7 +20,9 @@ RENEW_EVERY_S = 60.0
 
 
 class Credentials:
-    """Address and credentials of one API server; `load` first, `renew` periodically, `load` again after a 401."""
+    """Address and credentials of one API server. Call `load` first, `renew` periodically, and `load` again after a
+    401.
+    """
 
     def __init__(self, kubeconfig: str | None, *, now: Callable[[], float], context: str | None = None) -> None:
         """`kubeconfig` is None for the pod's own service account; `context` is one of its contexts, not the current."""
@@ -64,7 +66,7 @@ class Credentials:
     async def renew(self) -> None:
         """Replace short-lived tokens before they expire; at most once a minute.
 
-        Never raises: a token that cannot be renewed is kept, and the server's 401 leads to `load`.
+        Never raises: a token that cannot be renewed stays in use until the server answers 401, which leads to `load`.
         """
         if self._now() - self._renewed_s < RENEW_EVERY_S:
             return

@@ -1,6 +1,6 @@
 """Faults: errors of the API server and of the network.
 
-Invariant: every error of transport or server is one of these when it leaves `client.py`, chained, with one sentence as
+Invariant: `client.py` raises every error of the transport or the server as one of these, chained, with one sentence as
 message. The caller retries a fault with back-off, except `Misconfigured`, which ends the program with exit code 2.
 """
 
@@ -26,7 +26,7 @@ class Fault(Exception):  # noqa: N818  (faults are not errors of ours, see the s
 
 
 class Misconfigured(Fault):
-    """The daemon cannot run as set up; the sentence names the fix."""
+    """The daemon cannot run with this configuration; the sentence names the remedy."""
 
 
 class Unreachable(Fault):
@@ -38,7 +38,7 @@ class Fenced(Fault):
 
 
 class Silent(Unreachable):
-    """An open stream without any data, even the bookmarks that were requested."""
+    """An open stream on which nothing arrives, not even the bookmarks that were requested."""
 
 
 class Malformed(Fault):
@@ -76,13 +76,15 @@ class ApiFault(Fault):
 
 
 def is_replaced(fault: ApiFault) -> bool:
-    """Whether the named object has another uid than the write expects: a failed precondition, or an immutable field."""
+    """Whether the named object is another one than the write expects (another uid), by a failed precondition or an
+    immutable field.
+    """
     precondition = fault.status == CONFLICT and "UID in precondition" in fault.message  # no object's name has capitals
     return precondition or any(cause.field == "metadata.uid" for cause in fault.causes)
 
 
 def is_away(fault: Fault) -> bool:
-    """Whether the server may be starting, restarting or overloaded."""
+    """Whether the error suggests that the server is starting, restarting or overloaded."""
     if isinstance(fault, ApiFault):
         return fault.status >= SERVER_ERROR or fault.status == TOO_MANY_REQUESTS
     return isinstance(fault, Unreachable)

@@ -1,4 +1,4 @@
-"""Location of a client's configuration: a kubeconfig, or the files of the pod's service account."""
+"""Where the client's configuration is: in a kubeconfig, or in the files of the pod's service account."""
 
 from __future__ import annotations
 

@@ -2,9 +2,9 @@
 
 Invariant: the tables are complete, and `manifests/rbac*.yaml` grant exactly them. The check is one
 SelfSubjectAccessReview per line, which every authenticated user may create (system:basic-user). Without the permissions
-in `VOLUMES` and `PREEMPTION` the daemon runs with a warning: pods with claims wait, or nothing is preempted.
-Permissions for native PodGroups, ResourceClaims and `STAMP_POLICY` are not checked: many clusters do not serve these,
-and without permission they count as absent.
+in `VOLUMES` and `PREEMPTION` the daemon runs with a warning: pods with claims wait, or no pod is preempted. Permissions
+for native PodGroups, ResourceClaims and `STAMP_POLICY` are not checked, because many clusters do not serve these
+resources; without permission they count as absent.
 """
 
 from __future__ import annotations
@@ -152,9 +152,10 @@ AT_A_TIME = 4
 async def check_permissions(
     client: RestClient, optional: Sequence[Permission], lease: Lease | None = None
 ) -> tuple[Permission, ...]:
-    """The permissions among `optional` that are missing. With a `lease`, `LEASES` are required on it.
+    """Return the permissions in `optional` that are missing. With a `lease`, the permissions in `LEASES` are required
+    on it.
 
-    Raises Misconfigured that names every other permission that is missing, or the fault of a server that is away.
+    Raises Misconfigured, which names every other missing permission, or the fault of an unreachable server.
     """
     turn = asyncio.Semaphore(AT_A_TIME)
     try:
@@ -180,12 +181,12 @@ async def check_permissions(
 
 
 def may_not(missing: Sequence[Permission], file: str = "rbac.yaml") -> str:
-    """One sentence that names the missing permissions and the fix; `file` is the manifest that grants them."""
+    """One sentence that names the missing permissions and the remedy; `file` is the manifest that grants them."""
     return f"The scheduler may not {'; '.join(map(str, missing))}: apply manifests/{file}."
 
 
 class Warnings(NamedTuple):
-    """What does not work without some permissions; "" for unaffected features."""
+    """What does not work without some permissions; "" for a feature that works."""
 
     volumes: str
     preemption: str

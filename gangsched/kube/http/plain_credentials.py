@@ -1,7 +1,7 @@
 """Credentials without a library: tokens and client certificates of a kubeconfig or of the pod's service account.
 
-Invariant: importing `credentials` takes too long for a command that answers within a second. Exec plugins and auth
-providers are left to `credentials`, so both support the same kubeconfigs.
+Importing `credentials` takes too long for a command that should answer within a second. Kubeconfigs with exec plugins
+or auth providers are passed to `credentials`, so that every kubeconfig works.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """One API server and the credentials for it; `namespace` is that of the context, `name` is for messages."""
+    """Address and credentials of one API server. `namespace` is the context's namespace; `name` is for messages."""
 
     server: str
     name: str
@@ -38,8 +38,8 @@ class Access:
 
 
 def access(kubeconfig: Path | None = None, context: str | None = None) -> Access:
-    """Access as kubectl finds it: the given file, else $KUBECONFIG, else ~/.kube/config, else the pod's service
-    account.
+    """Find the credentials as kubectl does: the given file, else $KUBECONFIG, else ~/.kube/config, else the pod's
+    service account.
 
     Raises Misconfigured with one sentence.
     """

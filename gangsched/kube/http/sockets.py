@@ -1,7 +1,7 @@
 """Options of every TCP connection to the API server, so that dead connections are detected.
 
-Invariant: a connection whose peer is silent, or does not acknowledge data, fails after `DEAD_AFTER_S`. The kernel does
-that; a hanging process whose kernel still answers is detected only by time-outs of the client.
+Invariant: a connection whose peer is silent, or does not acknowledge data, fails after `DEAD_AFTER_S`. The kernel
+detects this; a peer whose process hangs while its kernel still answers is detected only by the client's time-outs.
 """
 
 from __future__ import annotations

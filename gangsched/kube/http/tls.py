@@ -39,9 +39,9 @@ class _NamedContext(ssl.SSLContext):
 def tls_context(
     *, server_name: str | None, authority: str | None, certificate: str | None, key: str | None, verify: bool
 ) -> ssl.SSLContext:
-    """The context of a client; `authority`, `certificate` and `key` are files.
+    """The TLS context of a client; `authority`, `certificate` and `key` are paths of files.
 
-    Raises OSError for a file that cannot be read, and ssl.SSLError (which is one) for one that is no certificate.
+    Raises OSError for a file that cannot be read, and ssl.SSLError (a subclass) for a file that is not a certificate.
     """
     # Unlike create_default_context this does not ask for VERIFY_X509_STRICT, for whose extensions many running
     # clusters have CAs that are too old.

@@ -1,17 +1,19 @@
-"""The candidate: what one process knows of the lease, and what it may write (client-go's `leaderelection`).
+"""The candidate: what one process knows about the Lease, and what it may write (client-go's `leaderelection`).
 
-Invariant: times are seconds of one monotonic clock, and every time is an argument. Other processes' clocks are not
-used: a record counts from when this process saw it change. The own lease counts from when its write was *sent*, so it
-expires here before it expires for any other process. Sending and waiting are left to `elector`.
+Invariant: times are seconds of one monotonic clock, and every time is an argument. Clocks of other processes are not
+used: a record is valid from the moment when this process saw it change. This process's own lease is valid from the
+moment when its write was *sent*, so it expires here before it expires for any other process. Sending and waiting are
+left to `elector`.
 
-Why at most one candidate writes at a time: a holder stops `Timing.fence_s` after it sent its last successful write.
-Others wait for `duration_s` after they saw that write, which is later than it was sent, and their own write is refused
-if the object has changed since. Clock speeds may differ by the ratio of `margin_s` to `duration_s`.
+At most one candidate writes at a time, for this reason: a holder stops `Timing.fence_s` after it sent its last
+successful write. Other candidates wait for `duration_s` after they saw that write, which is later than it was sent, and
+their own write is refused if the object has changed since. Clock speeds may differ by the ratio of `margin_s` to
+`duration_s`.
 
-Two rules are stricter than in client-go. A missing Lease does not count as released: it may have been deleted while its
-holder still writes. So a process that creates the Lease holds and renews it at once, but leads only `duration_s` after
-it has seen the Lease stored, unless it was the holder all along. A record with this process's identity counts as its
-own only if this process wrote it, since two processes may have the same identity.
+Two rules are stricter than in client-go. First, a missing Lease does not count as released, because it may have been
+deleted while its holder still writes. So a process that creates the Lease holds and renews it at once, but leads only
+`duration_s` after it has seen the Lease stored, unless it was the holder all along. Second, a record with this
+process's identity counts as its own only if this process wrote it, because two processes may have the same identity.
 """
 
 from __future__ import annotations
@@ -34,9 +36,10 @@ class Timing:
 
     @classmethod
     def of_lease(cls, duration_s: float) -> Timing:
-        """Times for a lease, in the proportions of client-go's defaults (15, 10 and 2 s).
+        """Times for a Lease, in the proportions of client-go's defaults (15, 10 and 2 s).
 
-        They leave time for more than one renewal, and the last renewal's deadline passes before others try.
+        There is time for more than one renewal, and the deadline of the last renewal passes before other candidates
+        try.
         """
         return cls(duration_s=duration_s, renew_s=duration_s * 2 / 3, retry_s=duration_s * 2 / 15)
 
@@ -47,7 +50,7 @@ class Timing:
 
     @property
     def fence_s(self) -> float:
-        """Seconds after sending a renewal during which other writes may be sent."""
+        """For how many seconds after a renewal was sent other writes may be sent."""
         return self.duration_s - self.margin_s
 
 
@@ -60,7 +63,7 @@ class _Write:
 
 
 class Candidate:
-    """One candidate, initially without knowledge: call `saw` before `proposal`."""
+    """One candidate, which at first knows nothing: call `saw` before `proposal`."""
 
     def __init__(self, identity: str, timing: Timing) -> None:
         self.identity = identity
@@ -79,23 +82,23 @@ class Candidate:
         return float("-inf") if self._held_s is None else self._held_s + self.timing.fence_s
 
     def gives_up_s(self) -> float:
-        """Time at which it gives up the lease unless a renewal succeeds before."""
+        """Time at which it gives up the Lease unless a renewal succeeds before."""
         return float("-inf") if self._held_s is None else self._held_s + self.timing.renew_s
 
     def holds(self, now_s: float) -> bool:
-        """Whether it holds the lease, and so renews it."""
+        """Whether it holds the Lease, and therefore renews it."""
         return now_s < self.gives_up_s()
 
     def leads(self, now_s: float) -> bool:
-        """Whether it holds the lease and no earlier holder can still write."""
+        """Whether it holds the Lease and no earlier holder can still write."""
         return self._leads_from_s <= now_s < self.gives_up_s()
 
     def holder(self) -> str:
-        """Holder of the lease when it was last seen."""
+        """Holder of the Lease when it was last seen."""
         return self._record.holder if self._record is not None and not self._is_absent else NOBODY
 
     def free_s(self) -> float:
-        """Time at which it may lead if nothing changes; -inf if the lease was released."""
+        """Time at which it may lead if nothing changes; -inf if the Lease was released."""
         record = self._record
         if record is None or record.is_free:
             return float("-inf")
@@ -106,7 +109,7 @@ class Candidate:
     # --- what happens to it -----------------------------------------------------------------------------------------
 
     def saw(self, record: Record | None, now_s: float) -> None:
-        """Record the current object; None if there is none."""
+        """Record the current Lease object; None if there is none."""
         self._is_absent = record is None
         if record is None:
             return
@@ -123,7 +126,9 @@ class Candidate:
             self._writes.clear()  # whichever of them lands or is answered later counts no more
 
     def proposal(self, now_s: float, moment: str) -> Record | None:
-        """What to write now; None while another may hold the lease. `moment` is the time of day as a MicroTime."""
+        """The Lease to write now; None while another process may hold it. `moment` is the current time as a
+        MicroTime.
+        """
         holds, known = self.holds(now_s), self._record
         is_anothers = known is not None and not self._is_ours(known)
         if is_anothers and now_s < self.free_s():
@@ -146,13 +151,15 @@ class Candidate:
             self._writes.popitem(last=False)
 
     def stored(self, record: Record, sent_s: float, now_s: float) -> None:
-        """Record the answer to a write sent at `sent_s`: the object as stored."""
+        """Record the answer to a write that was sent at `sent_s`: the object as stored."""
         self.saw(record, now_s)
         if self._is_ours(record):
             self._held_s = sent_s
 
     def resigns(self, now_s: float, moment: str) -> Record | None:
-        """Stop holding the lease; return what to write so that others need not wait, None if it was not leading."""
+        """Stop holding the Lease; return the object to write so that other candidates need not wait, None if it did not
+        lead.
+        """
         held, self._held_s = self._held_s, None
         known = self._record
         if held is None or known is None or self._is_absent or not self._is_ours(known) or now_s < self._leads_from_s:
@@ -160,7 +167,7 @@ class Candidate:
         return replace(known, holder=NOBODY, duration_s=1, acquired=moment, renewed=moment)
 
     def loses(self) -> None:
-        """Stop holding the lease without releasing it."""
+        """Stop holding the Lease without releasing it."""
         self._held_s = None
 
     def _is_ours(self, record: Record) -> bool:

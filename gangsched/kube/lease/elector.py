@@ -1,8 +1,9 @@
 """The elector: acquires, renews and releases the lease, and keeps the write gate open accordingly.
 
-Invariant: `candidate` decides; the elector only sends and waits. A request is given up after a third of the renewal
-time, and every wait ends when the lease would expire. Its requests use a separate client without a write gate and
-without connections shared with other writers. A watch shows changes and releases. It does *not* plan or stop writers.
+Invariant: `candidate` decides; the elector only sends and waits. A request times out after a third of the renewal time,
+and every wait ends when the lease would expire. The elector has its own client, without a write gate and without
+connections shared with other writers. A watch shows changes and releases of the Lease. The elector does *not* plan or
+stop writers.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ RELEASE_WITHIN_S = 2.0
 
 
 class FollowsLease(Protocol):
-    """The part of the client that can follow an object."""
+    """The part of the client that can get and watch an object."""
 
     def chunks(self, path: str, *, silence_s: float) -> AsyncIterator[bytes]:
         """Stream an answer's body."""
@@ -46,7 +47,7 @@ class _Event(msgspec.Struct):
 
 @dataclass(slots=True)
 class LeaseCounts:
-    """What happened so far, for metrics."""
+    """Counters for metrics."""
 
     acquired: int = 0
     lost: int = 0
@@ -56,7 +57,7 @@ class LeaseCounts:
 
 
 class Elector:
-    """One candidate for one Lease. `fence` is open while it certainly holds the lease, by the clock of `runtime`."""
+    """One candidate for one Lease. `fence` is open while it certainly holds the Lease, by the clock of `runtime`."""
 
     def __init__(
         self,
@@ -86,11 +87,11 @@ class Elector:
 
     @property
     def holder(self) -> str:
-        """Holder of the lease when last seen; "" for none."""
+        """Holder of the Lease when it was last seen; "" for none."""
         return self._candidate.holder()
 
     async def acquire(self) -> None:
-        """Return once the lease is acquired, and has been for long enough if it had to be created."""
+        """Return once the Lease is acquired and, if this process created it, has been held for long enough."""
         watching = asyncio.create_task(self._watch(), name="watch of the lease")
         try:
             while not await self._try():
@@ -104,7 +105,7 @@ class Elector:
         self.counts.acquired += 1
 
     async def hold(self) -> None:
-        """Renew the held lease; return once it is lost, with the write gate closed."""
+        """Renew the held Lease; return once it is lost, with the write gate closed."""
         try:
             while self._candidate.leads(now_s := self._runtime.now()):
                 next_s = now_s + self.timing.retry_s
@@ -118,9 +119,9 @@ class Elector:
         self.counts.lost += 1
 
     async def release(self) -> bool:
-        """Release the lease, so that others need not wait until it expires; false if that failed.
+        """Release the Lease, so that other candidates need not wait until it expires; false if that failed.
 
-        Do not call `acquire` or `hold` at the same time.
+        Do not call this while `acquire` or `hold` runs.
         """
         self.fence.close()
         for _ in range(2):

@@ -1,8 +1,8 @@
-"""Leadership: terms, each from the moment when planning may begin to the loss of the lease.
+"""Leadership in terms: each lasts from the moment when planning may begin to the loss of the Lease.
 
-Invariant: a new leader does not plan before it knows what its predecessor wrote (`caught_up`); if it cannot learn that
-within one lease duration, it releases the lease to others for as long. `leads` follows the clock: it is false as soon
-as the lease may have expired, noticed or not.
+Invariant: a new leader does not plan before it knows what its predecessor wrote (`caught_up`); if it does not know that
+after one lease duration, it releases the Lease to other candidates for as long. `leads` depends on the clock: it is
+false as soon as the Lease may have expired, even if nothing has noticed yet.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from gangsched.kube.ports import Runtime
 
 
 class Leadership:
-    """`run_term` again and again; `release` at the end."""
+    """Call `run_term` repeatedly, and `release` at the end."""
 
     def __init__(self, elector: Elector, caught_up: Callable[[], Awaitable[None]], runtime: Runtime) -> None:
         """`caught_up` returns once all that was written before it was called is known. It may raise Fault."""
@@ -40,9 +40,9 @@ class Leadership:
         return self._is_leading and self.fence.is_open()
 
     async def run_term(self, begins: Callable[[float], None]) -> None:
-        """Wait for the lease, call `begins` when planning may begin, and return once the lease is lost.
+        """Wait for the Lease, call `begins` when planning may begin, and return once the Lease is lost.
 
-        `begins` receives the seconds since the acquisition.
+        `begins` receives the seconds since the Lease was acquired.
         """
         while True:
             await self.elector.acquire()
@@ -64,7 +64,7 @@ class Leadership:
             await self._runtime.sleep(duration_s)
 
     async def release(self) -> bool:
-        """Release the lease, if held; no write sent under it may be in flight."""
+        """Release the Lease if it is held. No write that was sent under it may still be in flight."""
         return await self.elector.release()
 
     async def _is_ready(self, holding: asyncio.Task[None]) -> bool:

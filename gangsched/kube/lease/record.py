@@ -1,9 +1,9 @@
 """The record: a coordination.k8s.io/v1 Lease as candidates read and write it.
 
-Invariant: any object can be read, and its values are bounded: a holder that is not text counts as an unknown holder, a
-missing duration as the own one, and none exceeds `LONGEST_S`. Writing changes only the fields of leader election and
-keeps the rest, including the resourceVersion, without which no Lease is changed. Names follow client-go's
-`resourcelock`.
+Invariant: any object can be read, and its values are bounded: a holder that is not a text counts as an unknown holder,
+a missing duration is replaced by this process's own, and no duration exceeds `LONGEST_S`. Writing changes only the
+fields of leader election and keeps the rest, including the resourceVersion, without which no Lease is changed. Names
+follow client-go's `resourcelock`.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ NOBODY = ""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """Holder of the lease. `acquired` and `renewed` are of the holder's own clock; others only compare them.
+    """Holder of the Lease. `acquired` and `renewed` are times of the holder's own clock; other processes only compare
+    them.
 
-    `rest` is the object it was read from; equal records may have different ones.
+    `rest` is the object that it was read from; equal records may have different ones.
     """
 
     holder: str
@@ -39,12 +40,14 @@ class Record:
 
     @property
     def is_free(self) -> bool:
-        """Whether its holder has released it, or there never was one."""
+        """Whether the holder has released the Lease, or it never had a holder."""
         return self.holder == NOBODY
 
 
 def decode(body: bytes, *, duration_s: float) -> Record:
-    """Decode the record of an object; `duration_s` is used if it has none. Raises Malformed if it is no API object."""
+    """Decode the record of an object; `duration_s` is used if the object has no duration. Raises Malformed if it is not
+    an API object.
+    """
     try:
         found = msgspec.json.decode(body)
     except msgspec.DecodeError as error:
@@ -66,7 +69,7 @@ def decode(body: bytes, *, duration_s: float) -> Record:
 
 
 def encode(record: Record, *, namespace: str, name: str) -> bytes:
-    """Encode the record as an object: `rest` with the values of the record, or a new one."""
+    """Encode the record as an object: `rest` with the record's values, or a new object."""
     rest = record.rest
     known = rest.get("spec")
     spec = {

@@ -1,1 +1,1 @@
-"""The Filter plugins for claims: volumes, volume limits and devices; and their common parts."""
+"""The Filter plugins for claims (volumes, volume limits and devices), and what they have in common."""

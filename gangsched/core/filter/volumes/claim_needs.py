@@ -1,4 +1,4 @@
-"""Requirements of a pod's claims on a node: the PreFilter of the volume plugins and of DynamicResources.
+"""What a pod's claims require of a node: the PreFilter of the volume plugins and of DynamicResources.
 
 Invariant: nothing is reserved here and no node is read. The first problem is the one that kube-scheduler would report.
 """
@@ -27,7 +27,7 @@ Found: TypeAlias = Sequence[tuple[ClaimUse, Claim | None]]
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class ClaimNeeds:
-    """Requirements of a pod's claims; `problem` is why no node can satisfy them, None if one may.
+    """Requirements of a pod's claims; `problem` says why no node can satisfy them, None if a node may.
 
     `bound` are the volumes of bound claims (VolumeZone checks those in `zoned`), `unbound` the claims that wait for a
     node, smallest first. `exclusive` are keys of claims that only one pod at a time may use, `disks` all disks to
@@ -66,7 +66,7 @@ def claim_needs(pod: Pod, storage: Storage) -> ClaimNeeds:
 
 
 def disk_of(claim: Claim, storage: Storage) -> Disk | None:
-    """The disk that the claim has or will have attached; None if no CSI driver attaches it."""
+    """The disk that is, or will be, attached for the claim; None if no CSI driver attaches one."""
     volume = storage.volumes.get(claim.volume_name)
     if volume is not None:
         return (volume.driver, volume.handle) if volume.driver and volume.handle else None

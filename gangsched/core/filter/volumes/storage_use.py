@@ -29,9 +29,9 @@ PickedByNode = dict[int, Volume]
 
 @dataclass(frozen=True, slots=True)
 class Matching:
-    """For each unbound claim (by key) of one pod: the volume picked on each node.
+    """For one pod, by the key of each unbound claim: the volume picked on each node.
 
-    `allowed[node]`: every such claim can be satisfied there.
+    `allowed[node]`: all these claims can be satisfied on the node.
     """
 
     allowed: Bools
@@ -40,7 +40,7 @@ class Matching:
 
 @dataclass(slots=True)
 class Taken:
-    """Placed pods per claim (by key); claim per picked volume; nodes per claim to be provisioned.
+    """By key of the claim: the pods placed with it; by picked volume: its claim; by claim to be provisioned: its node.
 
     `volume_of[claim]` is the inverse of `volumes`. `attached[disk][node]` counts the pods that use a disk on a node,
     and `counts[driver][node]` the distinct disks attached.
@@ -67,7 +67,7 @@ class Taken:
                     given.pop(name, None)
 
     def attach(self, disk: Disk, node: int, sign: int, size: int) -> None:
-        """Count one pod more (+1) or less (-1) that uses the disk on the node."""
+        """Count one more (+1) or one less (-1) pod that uses the disk on the node."""
         counts = self.counts.setdefault(disk[0], np.zeros(size, dtype=np.int64))
         before = self.attached[disk][node]
         self.attached[disk][node] = after = before + sign
@@ -101,7 +101,7 @@ class StorageUse:
         self._move(pod, node, self._left[pod.uid], -1)
 
     def come_back(self, pod: Pod, node: int) -> None:
-        """Undo `go`: restore the pod on its node, with the volumes picked for it."""
+        """Undo `go`: put the pod back on its node, with the volumes that were picked for it."""
         self._move(pod, node, self._left.pop(pod.uid), +1)
 
     def selected(self, pod: Pod) -> tuple[Selection, ...]:
@@ -163,7 +163,7 @@ class StorageUse:
     # --- what pods need ---------------------------------------------------------------------------------------------
 
     def needs(self, pod: Pod) -> ClaimNeeds:
-        """Requirements of the pod's claims, derived once: those of 2,000 pods are half of a plan's work."""
+        """Requirements of the pod's claims, cached: deriving those of 2,000 pods takes half of a plan's work."""
         owner = pod.uid if any(use.ephemeral for use in pod.claims) else pod.namespace
         key, known = (owner, pod.claims), self.known_needs
         found: ClaimNeeds | None = known.get(key)
@@ -173,23 +173,23 @@ class StorageUse:
         return found
 
     def derives_with(self, other: StorageUse) -> None:
-        """Share what is derived of claims with the storage in use of another ledger of the plan."""
+        """Share cached requirements of claims with the storage of another ledger of the same plan."""
         self.known_needs = other.known_needs
 
     def serial(self, pod: Pod) -> bool:
-        """Whether placing such a pod may change the nodes of the next one, apart from node limits."""
+        """Whether placing such a pod may change which nodes the next one may use, apart from node limits."""
         needs = self.needs(pod)
         shared = any(use.key(pod.namespace) in self.storage.shared for use in pod.claims)
         limited = any(self.limits(driver) is not None for driver, _ in needs.disks)
         return bool(needs.exclusive) or (shared and limited) or any(map(self._own, needs.unbound))
 
     def pinned(self, pod: Pod) -> bool:
-        """Whether existing or provisioning volumes determine where a pod can go."""
+        """Whether volumes that exist or are being provisioned determine where a pod can run."""
         needs = self.needs(pod)
         return bool(needs.bound) or any(claim.selected_node is not None for claim in needs.unbound)
 
     def equivalence(self, pod: Pod) -> Hashable:
-        """Key that is equal for pods whose claims have equal requirements."""
+        """A key that is equal for pods whose claims have the same requirements."""
         if not pod.claims:
             return None
         self._work.charge(UNITS_TO_COMPARE)
@@ -219,7 +219,7 @@ class StorageUse:
         return found
 
     def reachable(self, required: tuple[NodeSelectorTerm, ...] | None) -> Bools:
-        """`volume_matching.reachable`, cached."""
+        """The result of `volume_matching.reachable`, cached."""
         if required not in self._reachable:
             self._reachable[required] = reachable(required, self.table)
         return self._reachable[required]

@@ -1,4 +1,4 @@
-"""Volumes that an unbound claim could be bound to, and where: the rules of the PersistentVolume controller.
+"""Which volumes an unbound claim can be bound to, and on which nodes: the rules of the PersistentVolume controller.
 
 Invariant: nothing is reserved here. CSIStorageCapacity is ignored, and in-tree volumes are not translated to CSI.
 """
@@ -36,9 +36,10 @@ def provisionable(known: StorageClass | None, table: NodeTable) -> Bools:
 
 
 def candidates(claim: Claim, volumes: Iterable[Volume], taken: Mapping[str, str]) -> list[Volume]:
-    """Volumes that the claim could be bound to, the smallest first; one reserved for it is the only candidate.
+    """Volumes that the claim can be bound to, smallest first; a volume that is reserved for the claim is the only
+    candidate.
 
-    `volumes` are those of the claim's class; `taken` has the claim's key for each volume picked in this plan.
+    `volumes` are those of the claim's class; `taken` maps each volume picked in this plan to its claim's key.
     """
     suitable = [each for each in volumes if taken.get(each.name, claim.key) == claim.key and _suits(claim, each)]
     kept = next((each for each in suitable if each.claim is not None and each.claim.means(claim)), None)

@@ -1,6 +1,6 @@
-"""kube-scheduler's VolumeRestrictions: only one pod at a time uses a ReadWriteOncePod claim, on whichever node.
+"""kube-scheduler's VolumeRestrictions: only one pod in the cluster uses a ReadWriteOncePod claim at a time.
 
-In-line disks of clouds (GCE, EBS, RBD, iSCSI in the pod's own spec) are ignored: their plugins were removed.
+Inline disks in a pod's spec (GCE, EBS, RBD, iSCSI) are ignored, because Kubernetes has removed their plugins.
 """
 
 from __future__ import annotations
