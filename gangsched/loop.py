@@ -1,8 +1,9 @@
-"""The loop: messages in, a plan, actions out, outcomes back in.
+"""The loop: it applies messages, makes a plan, hands out actions and applies their outcomes.
 
-Invariant: one task owns the state; it applies, plans and commits without an await in between, so a plan is committed on
-exactly the state it was made from. While another instance leads, messages are applied but nothing is decided, so that
-the state is ready when this one takes over. The loop uses Protocols, never `kube`; time comes from its clock.
+Invariant: one task owns the state. It applies, plans and commits without an await in between, so a plan is committed on
+exactly the state that it was made from. While another instance leads, messages are applied but no decisions are made,
+so that the state is ready when this instance takes over. The loop uses Protocols, never `kube`; time comes from its
+clock.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ class Clock(Protocol):
 
 @dataclass(slots=True)
 class Ports:
-    """The loop's outputs. `tell` accepts statuses and Events, `preempt` accepts evictions; neither blocks."""
+    """The loop's outputs. `tell` accepts status writes and Events, `preempt` accepts evictions; neither blocks."""
 
     binds: Binds
     tell: Callable[[Report], None]
@@ -76,7 +77,7 @@ class Ports:
 
 
 class Loop:
-    """`inbox` is the sink for every message; `run` returns only after `stop`."""
+    """The loop. `inbox` receives every message; `run` returns only after `stop`."""
 
     def __init__(
         self,
@@ -110,7 +111,7 @@ class Loop:
         self._wake.set()
 
     def wake(self) -> None:
-        """Start a turn, because something may be due."""
+        """Start a turn, because a deadline may have passed."""
         self._wake.set()
 
     def stop(self) -> None:
@@ -119,7 +120,7 @@ class Loop:
         self._wake.set()
 
     async def run(self) -> None:
-        """Take turns until stopped; each applies messages, and plans if something can be decided."""
+        """Take turns until stopped. Each turn applies messages, and plans if a group can be decided."""
         clock = asyncio.get_running_loop().time
         while not self._stopping:
             began_s = clock()
@@ -163,7 +164,7 @@ class Loop:
         return planned or bool(self._messages)
 
     async def listen(self) -> None:
-        """After `stop`: apply messages until cancelled, because binds still check their nodes (B2)."""
+        """After `stop`: apply messages until cancelled, because binds in flight still check their nodes (B2)."""
         while True:
             self._wake.clear()
             self._take_in()
@@ -266,5 +267,5 @@ class Loop:
 
 
 def spacing_s(*, busy: bool, took_s: float) -> float:
-    """Time between the starts of a turn that took `took_s` and of the next one."""
+    """Minimum time from the start of a turn that took `took_s` to the start of the next one."""
     return TURN_EVERY_S if busy else min(max(TIMES_A_TURN * took_s, SOONEST_S), TURN_EVERY_S)

@@ -1,6 +1,6 @@
-"""Ports: the API server, the sink of messages, and the clock.
+"""Ports: protocols of the API server, the sink of messages and the clock.
 
-Invariant: types only, and the daemon's defaults, named once so that every class of the package uses the same.
+Invariant: only types and the daemon's defaults, each defined once so that every class of the package uses the same.
 """
 
 from __future__ import annotations
@@ -48,24 +48,26 @@ Sleep: TypeAlias = Callable[[float], Awaitable[object]]
 
 
 def utc_now() -> datetime:
-    """The time of day in UTC."""
+    """The current time in UTC."""
     return datetime.now(UTC)
 
 
 def boot_s() -> float:
-    """Monotonic seconds that include suspension, where the system has such a clock (Linux)."""
+    """Monotonic seconds that include the time during which the machine was suspended, if the system has such a clock
+    (Linux).
+    """
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
 def silent(sentence: str) -> None:
-    """Drop the warning: for use without a log."""
+    """Ignore the warning; for use without a log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runtime:
     """Log, clocks and random numbers of everything that reads or writes; a simulator replaces them.
 
-    `boot` includes suspension, as the clock of a lease must.
+    `boot` is a clock that includes suspension, as the clock of a Lease must.
     """
 
     warn: Warn = silent

@@ -1,6 +1,7 @@
 """Wait for an event with a time limit, on the clock of `sleep`.
 
-Invariant: `asyncio.timeout` and `wait_for` use the loop's clock, which a simulator does not control.
+`asyncio.timeout` and `wait_for` are not used because they use the event loop's clock, which a simulator does not
+control.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`kubectl_complete-gangsched`: completion for `kubectl gangsched …`.
 
-Invariant: typer finds the candidates, as for the shell's own completion of `kubectl-gangsched`; the output is cobra's:
-one per line, then `:` and a directive. It contacts no cluster and never fails.
+Invariant: typer finds the candidates, as for the shell's own completion of `kubectl-gangsched`. The output has cobra's
+format: one candidate per line, then `:` and a directive. It contacts no cluster and never fails.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ FILES, NO_FILES = ":0", ":4"
 
 
 def candidates(words: list[str]) -> list[str]:
-    """Output lines for these words, of which the last is incomplete; without a candidate, file names may follow."""
+    """Output lines for these words, the last of which is incomplete. If there is no candidate, the shell may complete
+    file names.
+    """
     asked = {
         "_KUBECTL_GANGSCHED_COMPLETE": "complete_bash",
         "COMP_WORDS": " ".join([PROGRAM, *words]),

@@ -14,19 +14,19 @@ SOURCE = "the gangs API"
 
 
 def gang_named(client: BlockingClient, namespace: str, name: str) -> GangStory:
-    """The gang. Raises Fault: ApiFault 404 if it does not exist or the API is not served (`session.is_unserved`)."""
+    """Read a gang. Raises Fault: ApiFault 404 if it does not exist or the API is not served (`session.is_unserved`)."""
     return story(client.get(f"{GANGS}/namespaces/{quote(namespace)}/gangs/{quote(name, safe='')}"))
 
 
 def waiting(client: BlockingClient, namespace: str | None) -> list[Mapping[str, Any]]:
-    """Gangs with a queue position, in order; of one namespace, or of all. Raises Fault."""
+    """Gangs with a queue position, in queue order, of one namespace or of all. Raises Fault."""
     scope = f"/namespaces/{quote(namespace)}" if namespace else ""
     gangs = [item for item in client.items(f"{GANGS}{scope}/gangs") if item.get("status", {}).get("position")]
     return sorted(gangs, key=lambda gang: int(gang["status"]["position"]))
 
 
 def story(gang: Mapping[str, Any]) -> GangStory:
-    """The facts in the object."""
+    """The facts that the API object contains."""
     metadata, spec, status = gang["metadata"], gang.get("spec") or {}, gang.get("status") or {}
     members = status.get("members") or {}
     return GangStory(
@@ -47,7 +47,7 @@ def story(gang: Mapping[str, Any]) -> GangStory:
 
 
 def domains(status: Mapping[str, Any]) -> list[DomainStory]:
-    """The best domains of required levels, in the status of a gang or of a PlacementReview."""
+    """The best domains of the required levels, from the status of a gang or of a PlacementReview."""
     return [
         DomainStory(
             str(each.get("domain")),

@@ -66,7 +66,7 @@ def gang_named(client: BlockingClient, namespace: str, name: str) -> GangStory |
 
 
 def similar(client: BlockingClient, namespace: str, name: str) -> list[str]:
-    """Names of gangs and pods of the namespace that are similar, most similar first. Raises Fault."""
+    """Names of gangs and pods in the namespace that are similar to this one, most similar first. Raises Fault."""
     from difflib import get_close_matches
 
     pods = list(_listed(client, namespace))

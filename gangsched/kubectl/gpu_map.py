@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class NodeUse:
-    """Units of one resource on a node: the total, and the number of each user (a gang or a pod)."""
+    """Use of one resource on a node: the total units, and the units that each gang or pod uses."""
 
     node: Node
     total: int
@@ -81,7 +81,7 @@ def _accelerators(client: BlockingClient, nodes: Sequence[Node]) -> list[str]:
 
 
 def use(nodes: Iterable[Node], pods: Iterable[Pod], resource: str) -> list[NodeUse]:
-    """Nodes that have the resource, by name, and its users."""
+    """The nodes that have the resource, by name, with their users."""
     uses = {
         node.name: NodeUse(node, amount)
         for node in sorted(nodes, key=lambda node: node.name)
@@ -96,7 +96,7 @@ def use(nodes: Iterable[Node], pods: Iterable[Pod], resource: str) -> list[NodeU
 
 
 def drawn(resource: str, uses: Sequence[NodeUse]) -> list[Line | str]:
-    """The map of one resource: totals, nodes and legend."""
+    """The map of one resource as text: totals, nodes and legend."""
     free, total = sum(each.free for each in uses), sum(each.total for each in uses)
     hole = max((each.free for each in uses), default=0)
     largest = f"; the largest hole on one node is {hole}" if free else ""

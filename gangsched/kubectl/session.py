@@ -64,7 +64,7 @@ def guarded(work: Callable[[], int]) -> int:
 
 
 def told(fault: Fault) -> str:
-    """Sentence for a fault; for a refusal it names the missing permission."""
+    """One sentence for a fault; if the API server refused the request, it names the missing permission."""
     if not isinstance(fault, ApiFault):
         return str(fault)
     if fault.status == UNAUTHORIZED:
@@ -75,7 +75,7 @@ def told(fault: Fault) -> str:
 
 
 def lacking(fault: ApiFault) -> str:
-    """The permission that a refusal names, without a full stop."""
+    """The permission that is missing according to a refusal, without a full stop."""
     found = _cannot.search(fault.message)
     if found is None:
         return f"You may not do this: {str(fault).rstrip('.')}"
@@ -86,7 +86,7 @@ def lacking(fault: ApiFault) -> str:
 
 
 def is_unserved(fault: Fault) -> bool:
-    """Whether the gangs API itself is missing or unreachable, rather than an object of it."""
+    """Whether the fault means that the gangs API itself, and not an object, is missing or unreachable."""
     if not isinstance(fault, ApiFault):
         return False
     return fault.status >= SERVER_ERROR or (
@@ -95,6 +95,8 @@ def is_unserved(fault: Fault) -> bool:
 
 
 def serves_gangs(session: Session) -> bool:
-    """Whether the gangs API exists; a 403 does not prove it, because permissions are checked first."""
+    """Whether the gangs API exists. An answer 403 does not prove it, because the API server checks permissions
+    first.
+    """
     (found,) = session.client.gets([GANGS])
     return not (isinstance(found, ApiFault) and found.status == NOT_FOUND)

@@ -1,6 +1,6 @@
 """Facts about one gang or pod, from any source, and the sentence about it.
 
-Invariant: pure. The scheduler's messages are shown as written; only missing ones are filled in here.
+Invariant: pure functions. The scheduler's messages are shown as written; only missing ones are replaced here.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ class StoryLine:
 
 @dataclass(slots=True)
 class DomainStory:
-    """A domain of a required level: the needed pods that it `holds` and `lacks`; `refuted_by` sums, search or "-"."""
+    """A domain of a required level: how many of the needed pods it `holds` and `lacks`; `refuted_by` sums, search or
+    "-".
+    """
 
     domain: str
     holds: int
@@ -57,7 +59,7 @@ class PodStory:
 
 @dataclass(slots=True)
 class GangStory:
-    """One gang; `source` names the source, `extra` has facts that only the scheduler knows, by name."""
+    """One gang. `source` names where the facts come from; `extra` has facts that only the scheduler knows, by name."""
 
     namespace: str
     name: str
@@ -93,7 +95,7 @@ class GangStory:
 
 
 def in_domains(domains: Sequence[DomainStory]) -> list[Line | str]:
-    """A table of domains after an empty line; nothing without any."""
+    """An empty line and a table of domains; nothing if there are no domains."""
     if not domains:
         return []
     rows = [(each.domain, str(each.holds), str(each.lacks), each.refuted_by) for each in domains]
@@ -101,7 +103,7 @@ def in_domains(domains: Sequence[DomainStory]) -> list[Line | str]:
 
 
 def of_gang(gang: GangStory) -> str:
-    """The sentence about a gang."""
+    """The sentence that explains a gang's state."""
     name = f"Gang {gang.namespace}/{gang.name}"
     if not gang.total:
         return f"{name} has no pods yet; its PodGroup exists." if gang.declared else f"{name} has no pods."
@@ -125,7 +127,7 @@ def of_gang(gang: GangStory) -> str:
 
 
 def of_pod(pod: PodStory) -> str:
-    """The sentence about a pod."""
+    """The sentence that explains a pod's state."""
     name = f"Pod {pod.namespace}/{pod.name}"
     if pod.state in {"succeeded", "failed"}:
         return f"{name} is over: {pod.phase}."
@@ -147,7 +149,7 @@ JUST_NOW_S = 5.0
 
 
 def unsaid(pods: list[PodStory]) -> str:
-    """Sentence for waiting pods without any reported reason."""
+    """The sentence for waiting pods about which no reason was reported."""
     waiting = [pod for pod in pods if pod.state in WAITING]
     if not waiting:
         return "Nobody has said why yet."
@@ -182,7 +184,7 @@ def _listed(by_state: dict[str, int]) -> str:
 
 
 def as_json(story: GangStory | PodStory, said: str) -> dict[str, Any]:
-    """For `-o json`."""
+    """The facts as JSON values, for `-o json`."""
     from dataclasses import asdict
 
     kind = "Gang" if isinstance(story, GangStory) else "Pod"

@@ -21,7 +21,7 @@ class Output(StrEnum):
 
 
 class Cell(NamedTuple):
-    """A text with a rich style, which applies on a terminal only."""
+    """A text with a rich style, which is used on a terminal only."""
 
     text: str
     style: str = ""
@@ -36,7 +36,7 @@ def clean(text: str) -> str:
 
 
 def write(lines: Iterable[Line | str]) -> None:
-    """Write lines to stdout; each is a text, or several concatenated."""
+    """Write lines to stdout; each is a text, or several texts that are concatenated."""
     if not sys.stdout.isatty():
         for line in lines:
             sys.stdout.write(clean(line if isinstance(line, str) else "".join(_text(cell) for cell in line)) + "\n")
@@ -74,7 +74,7 @@ def columns(head: Sequence[str], rows: Iterable[Sequence[Cell | str]], *, indent
 
 
 def facts(of: Mapping[str, str]) -> list[Line]:
-    """Names and values, omitting empty values."""
+    """Lines with names and values, without empty values."""
     return columns(("", ""), ((Cell(name, "bold"), value) for name, value in of.items() if value))
 
 

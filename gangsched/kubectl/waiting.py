@@ -1,7 +1,7 @@
 """`queue`: waiting gangs in the order in which they are planned.
 
 Invariant: only the scheduler knows the order, so it comes from the gangs API. Positions count the gangs of all
-namespaces; a user with fewer permissions sees their own gangs with these positions.
+namespaces; a user with fewer permissions sees only some of the gangs, with the same positions.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""`why`: why a gang or pod has no node, in one sentence first.
+"""`why` explains why a gang or pod has no node; its first line is one sentence.
 
-Invariant: it uses the gangs API if that is served and readable, otherwise conditions and Events, and says so. If a name
-is both a gang's and a pod's, use `gang/NAME` or `pod/NAME`.
+Invariant: it uses the gangs API if that is served and readable, otherwise conditions and Events, and says so. If a gang
+and a pod have the same name, the user must write `gang/NAME` or `pod/NAME`.
 """
 
 from __future__ import annotations

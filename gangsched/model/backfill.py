@@ -1,6 +1,7 @@
-"""The administrator's choices about backfill; the numbers are in `model.reservation.ReservationLimits`.
+"""The administrator's settings for backfill that are not numbers; the numbers are in
+`model.reservation.ReservationLimits`.
 
-Invariant: values only; `core` decides by them.
+Invariant: values only; `core` makes the decisions.
 """
 
 from __future__ import annotations
@@ -9,14 +10,16 @@ from enum import StrEnum
 
 
 class BackfillOrder(StrEnum):
-    """Order of equal groups that may be backfilled (H9): the shortest run-time class first, or the oldest."""
+    """Order of groups of equal priority that may be backfilled (H9): the shortest run-time class first, or the oldest
+    first.
+    """
 
     SHORTEST = "shortest"
     AGE = "age"
 
 
 class OnOverrun(StrEnum):
-    """Action for a backfilled group that runs longer than it declared (H11)."""
+    """What happens to a backfilled group that runs longer than it declared (H11)."""
 
     TELL = "tell"
     EVICT = "evict"

@@ -1,7 +1,7 @@
-"""Devices, their classes and the claims for them, as resource.k8s.io/v1 has them.
+"""Devices, their classes and the claims for them, as in resource.k8s.io/v1.
 
-Amounts are billionths, so that all quantities are exact. `unknown` names what of an object gangsched does not know or
-support, "" for nothing: such a device is no candidate, such a claim is refused.
+Amounts are billionths, so that all quantities are exact. `unknown` names the part of an object that gangsched does not
+know or support, "" if there is none: such a device is no candidate, and such a claim is refused.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ ALL = "All"
 
 
 class NodeScope(msgspec.Struct, frozen=True, gc=False):
-    """Nodes that can use a device: the one of this name, else all, else those that match `terms`; else none."""
+    """The nodes that can use a device: the node with this name if one is given, else all nodes if it says so, else the
+    nodes that match `terms`.
+    """
 
     node: str = ""
     everywhere: bool = False
@@ -33,7 +35,7 @@ class NodeScope(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def given(self) -> bool:
-        """Whether any of them is."""
+        """Whether the scope is set."""
         return bool(self.node) or self.everywhere or self.terms is not None
 
 
@@ -48,7 +50,9 @@ class RequestPolicy(msgspec.Struct, frozen=True, gc=False):
 
 
 class Capacity(msgspec.Struct, frozen=True, gc=False):
-    """An amount that a device has; shares of a device that allows several allocations add up to it."""
+    """An amount that a device has. If the device allows several allocations, their shares add up to at most this
+    amount.
+    """
 
     value: int
     policy: RequestPolicy | None = None
@@ -57,8 +61,8 @@ class Capacity(msgspec.Struct, frozen=True, gc=False):
 class Device(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A device of a slice.
 
-    Names of attributes and capacities may lack the driver's domain. `shared` allows several allocations.
-    `conditional`: it is bound once conditions hold, for which gangsched does not wait.
+    Names of attributes and capacities may omit the driver's domain. `shared`: the device allows several allocations.
+    `conditional`: it can be used only once some conditions hold, for which gangsched does not wait.
     """
 
     name: str
@@ -73,9 +77,9 @@ class Device(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class ResourceSlice(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """A part of a pool. `slices` is the number of the pool's slices of this generation.
+    """A part of a pool. `slices` is the number of slices in this generation of the pool.
 
-    `per_device`: the devices have scopes of their own. `ignored`: kube-scheduler leaves it out, so that its pool is
+    `per_device`: each device has its own scope. `ignored`: kube-scheduler ignores the slice, so that its pool is
     incomplete.
     """
 
@@ -92,7 +96,7 @@ class ResourceSlice(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class DeviceTaintRule(msgspec.Struct, frozen=True, gc=False):
-    """A taint on the devices that have this driver, pool and name; None for any."""
+    """A taint on all devices with this driver, pool and name; None matches any."""
 
     name: str
     taint: Taint
@@ -103,7 +107,9 @@ class DeviceTaintRule(msgspec.Struct, frozen=True, gc=False):
 
 
 class DeviceClass(msgspec.Struct, frozen=True, gc=False):
-    """Selectors that all devices of the class match; `extended_resource` is served by it, "" for none."""
+    """Selectors that all devices of the class match. `extended_resource` is the resource that the class provides, ""
+    for none.
+    """
 
     name: str
     selectors: tuple[str, ...] = ()
@@ -112,9 +118,10 @@ class DeviceClass(msgspec.Struct, frozen=True, gc=False):
 
 
 class DeviceRequest(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """A request, or one alternative of a request: `parent` is the request's name then.
+    """A request, or one alternative of a request, whose name is then `parent`.
 
-    `mode` is ExactCount, or All for every device that matches. `amounts` are of capacities, by the name as requested.
+    `mode` is ExactCount, or All for every device that matches. `amounts` are requested capacities, by the name used in
+    the request.
     """
 
     name: str
@@ -130,24 +137,28 @@ class DeviceRequest(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     @property
     def full_name(self) -> str:
-        """The name in results and constraints."""
+        """The request's name as used in results and constraints."""
         return f"{self.parent}/{self.name}" if self.parent else self.name
 
 
 class DeviceConstraint(msgspec.Struct, frozen=True, gc=False):
-    """Devices of these requests, () for all, have one value of the attribute, or `distinct` ones."""
+    """The devices of these requests, () for all, must have the same value of the attribute, or different ones if
+    `distinct`.
+    """
 
     attribute: str
     distinct: bool = False
     requests: tuple[str, ...] = ()
 
     def concerns(self, request: DeviceRequest) -> bool:
-        """Whether devices of the request count."""
+        """Whether the constraint applies to devices of the request."""
         return not self.requests or request.full_name in self.requests or request.parent in self.requests
 
 
 class DeviceResult(msgspec.Struct, frozen=True, gc=False):
-    """A device that a claim has. `share` is "" unless the device is shared, `amounts` is what the share takes of it."""
+    """A device that is allocated to a claim. `share` is "" unless the device is shared; `amounts` are the capacities
+    that the share uses.
+    """
 
     request: str
     id: DeviceId
@@ -157,7 +168,8 @@ class DeviceResult(msgspec.Struct, frozen=True, gc=False):
 
 
 class DeviceClaim(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """What a ResourceClaim asks for: each request is its alternatives, of which the first that can be had is taken.
+    """What a ResourceClaim requests. Each request is a list of alternatives, of which the first one that can be
+    allocated is used.
 
     `results` are the allocated devices, None for an unallocated claim.
     """

@@ -1,4 +1,4 @@
-"""Disruptions as the API represents them: PodDisruptionBudgets, and the condition of pods that gangsched evicts.
+"""PodDisruptionBudgets as in the API, and the condition of pods that gangsched evicts.
 
 Invariant: values only. `core.preemption` chooses victims, and `kube` writes the condition.
 """
@@ -18,10 +18,10 @@ VICTIM_MESSAGE = "gangsched: preempting to accommodate a higher priority pod gro
 
 
 class PodDisruptionBudget(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """A budget: `allowed` of the pods that `selector` matches in its namespace may be evicted now.
+    """A budget: `allowed` is how many of the pods that `selector` matches in its namespace may be evicted now.
 
-    As in policy/v1, `selector` () matches every pod of the namespace and None no pod. `allowed` is
-    status.disruptionsAllowed; 0 while the status is not of the newest spec.
+    As in policy/v1, a `selector` of () matches every pod of the namespace and None matches no pod. `allowed` is
+    status.disruptionsAllowed, or 0 while the status is of an older spec.
     """
 
     namespace: str

@@ -29,7 +29,7 @@ TREE: Final = "tree:"
 
 
 class Mode(StrEnum):
-    """Whether members keep their room while others do not fit (semantics R2, R3)."""
+    """Whether members keep their room while other members do not fit (semantics R2, R3)."""
 
     STRICT = "Strict"
     NON_STRICT = "NonStrict"
@@ -45,7 +45,7 @@ class MatchPolicy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """A pod and its chosen node; `claims` are the decisions about its unbound claims."""
+    """A pod and the node chosen for it; `claims` are the decisions about its unbound claims."""
 
     pod: Pod
     node: str
@@ -54,7 +54,7 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why something is not scheduled now: a reason and a message.
+    """Why a pod or gang is not scheduled now: a reason and a message.
 
     `message` changes only with the reason, the cause or the advice; `now` has facts that change more often, such as
     counts (semantics E1). `never`: it would not fit even if the nodes were empty.
@@ -67,7 +67,7 @@ class Refusal:
 
     @property
     def text(self) -> str:
-        """Both parts, joined."""
+        """Both parts of the message, joined."""
         return f"{self.message}: {self.now}" if self.message and self.now else self.message or self.now
 
 
@@ -75,23 +75,24 @@ class Refusal:
 class Gang:
     """One gang. Counts are of live members; `pending` is in placing order (semantics Q5).
 
-    Members: `pending` pods are unbound, ungated, not terminating, not held and served by gangsched; `retry` are members
-    that passed Permit and whose bind failed (B3), placed as plain pods whatever the match policy; `kept` are those of
-    them that still have their room. `bound` counts members that are bound or being bound and not terminating;
-    `succeeded` ones count only where P1 says so; `nodes` are the nodes of bound members. A `plain` gang is a pod
-    without a gang.
+    Members: `pending` pods are unbound, ungated, not terminating, not held, and have a scheduler name of gangsched.
+    `retry` are members that passed Permit and whose bind failed (B3); they are placed like plain pods, whatever the
+    match policy. `kept` are the `retry` members that still have their room. `bound` counts members that are bound or
+    being bound and not terminating; `succeeded` members count only as P1 says. `nodes` are the nodes of bound members.
+    A `plain` gang is a single pod without a gang.
 
     State: `uninitialised` is why the gang has no valid settings yet. `permitted_min` is the minimum of the Permit that
     a satisfied gang passed (B4). `replaces`: the waiting members replace lost ones (Q2).
 
-    Preemption: an `indivisible` gang has no surplus; members of one that is `disrupted_singly` are evicted one by one
-    (V6); one that `never_preempts` preempts nothing (V2), and others only after `preemption_delay_s` (V28).
+    Preemption: members of an `indivisible` gang are evicted all together, members of a `disrupted_singly` gang one by
+    one (V6). A gang that `never_preempts` preempts no pods (V2); any other one preempts only after `preemption_delay_s`
+    (V28).
 
     `run_time_s` is the longest run time of a member, `math.inf` if unknown (H1). `min_overrides` names the pod
     annotation that overrides the PodGroup's minimum.
 
-    Slices: members are told apart by `Pod.index` if they are `indexed`; `standing` are the index and the node of each
-    member that has a node.
+    Slices: if the members are `indexed`, slices are formed by `Pod.index`. `standing` are the index and the node of
+    each member that has a node.
     """
 
     id: str
@@ -134,17 +135,17 @@ class Gang:
 
     @property
     def unhindered(self) -> tuple[Pod, ...]:
-        """Members that start without the others (semantics P3, B3)."""
+        """Members that may start without the others (semantics P3, B3)."""
         return (*self.retry, *(self.pending if self.free_running else ()))
 
     @property
     def waiting(self) -> bool:
-        """Whether any member waits for a node or a bind."""
+        """Whether any member waits for a node, or for a retry of its bind."""
         return bool(self.pending or self.retry or self.kept or self.held)
 
     @property
     def quorum(self) -> int:
-        """Number of members that P1 compares with `min_member`."""
+        """The number of members that P1 compares with `min_member`."""
         done = self.succeeded if self.free_running else 0
         waiting = len(self.pending) + len(self.retry) + len(self.kept) + len(self.held)
         return waiting + self.bound + done
@@ -159,12 +160,13 @@ class Gang:
 class Group:
     """Gangs decided together, sorted by id.
 
-    `refusal` is an error in the group's declaration (I4). A tree has a `parent`, whose children its gangs are; of them
-    `min_children` start together and each other one whole by itself. None in any other group, of which all gangs start
-    together (I9). `clock_started_s` is the monotonic second of its first hold (T1), None without holds. `yielded_to` is
-    the group that it yielded to (D1). `avoid` are nodes whose kubelet recently rejected a member (B6). `generation`
-    changes with every change of the group; `rounds` counts its rounds. An `unchanged` group holds, and nothing that its
-    last verdict depends on has changed: it is not decided again, but may yield (D1).
+    `refusal` is an error in the group's declaration (I4). In a tree, `parent` is the gang whose children the gangs are;
+    `min_children` of them start together, and each further one starts as a whole by itself (I9). In any other group all
+    gangs start together, and `min_children` is None. `clock_started_s` is the monotonic second of its first hold (T1),
+    None without holds. `yielded_to` is the group that it yielded to (D1). `avoid` are nodes whose kubelet recently
+    rejected a member (B6). `generation` changes with every change of the group; `rounds` counts its rounds. An
+    `unchanged` group has holds, and nothing that its last verdict depends on has changed: it is not decided again, but
+    may yield (D1).
     """
 
     id: str
@@ -184,12 +186,12 @@ class Group:
 
     @property
     def namespaces(self) -> frozenset[str]:
-        """Namespaces of its gangs; objects of one namespace may be named to a group of only that one."""
+        """Namespaces of its gangs. If there is only one, messages to the group may name objects of that namespace."""
         return frozenset(namespace_of(gang.id) for gang in self.gangs)
 
     def is_of(self, key: str) -> bool:
-        """Whether the whole group is in the namespace of `key`, an object or a group, so that its
-        messages may name it.
+        """Whether all gangs of the group are in the namespace of `key`, an object or a group, so that messages to the
+        group may name it.
         """
         return self.namespaces == {namespace_of(key)}
 
@@ -200,7 +202,7 @@ class Group:
 
     @property
     def lowest_priority(self) -> int:
-        """Priority of the member for which the most nominations count (semantics F1)."""
+        """The lowest priority of its members, for which the most nominations count (semantics F1)."""
         placed = (each.pod for gang in self.gangs for each in (*gang.held, *gang.kept))
         pods = (*placed, *(pod for gang in self.gangs for pod in (*gang.pending, *gang.retry)))
         return min((pod.priority for pod in pods), default=self.priority)
@@ -237,5 +239,5 @@ def namespace_of(key: str) -> str:
 
 
 def shown(group_id: str) -> str:
-    """A group as its users read it."""
+    """The name of a group as shown to users."""
     return group_id.removeprefix(TREE).replace(PLAIN, "pod ", 1)

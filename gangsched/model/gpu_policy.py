@@ -1,7 +1,7 @@
 """The GPU policy: settings of administrators and gangs about accelerators and topology.
 
-Invariant: values only; `core.scopes` and `core.score` apply them. Without constraints, gangs are packed, and kept
-together as long as that costs no room.
+Invariant: values only; `core.scopes` and `core.score` apply them. Without constraints, gangs are packed, and kept in
+one domain as long as they still fit.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class GpuPolicy:
 
 
 class SliceLayer(NamedTuple):
-    """Each `size` consecutive members are in one domain of the node label `topology` (L6)."""
+    """A layer of slices: each `size` consecutive members are in one domain of the node label `topology` (L6)."""
 
     size: int
     topology: str
@@ -56,12 +56,12 @@ class SliceLayer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PlacementConstraints:
-    """A gang's constraints beyond its pods' specs.
+    """Constraints of a gang in addition to its pods' specs.
 
-    `allow_shared`: members may use GPUs shared between pods. `same_product`: all members with accelerators must get one
-    GPU product. `topology`: for each of these node labels, all members must be in one domain. `preferred`: in one
-    domain of this label, if every member can still be placed; "" for none. `slices` are layers, the coarsest
-    first; each size divides the one before.
+    `allow_shared`: members may use GPUs that pods share. `same_product`: all members with accelerators must get the
+    same GPU product. `topology`: for each of these node labels, all members must be in one domain. `preferred`: all
+    members are placed in one domain of this label if they fit; "" for none. `slices` are layers, the coarsest first;
+    each size divides the previous one.
     """
 
     allow_shared: bool = False

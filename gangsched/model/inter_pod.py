@@ -1,8 +1,8 @@
 """Inter-pod constraints: the parts of a pod that depend on other pods.
 
-Invariant: terms are stored as written. A term without namespaces means the namespace of its pod, which is not part of
-the term, so that equal pods of several namespaces share one `Shape`. `model.pods_by_node` has the pods; `core.filter`
-and `core.preferences` evaluate the terms.
+Invariant: terms are stored as written. A term without namespaces applies to the namespace of its pod. That namespace is
+not stored in the term, so that equal pods of several namespaces share one `Shape`. `model.pods_by_node` has the pods;
+`core.filter` and `core.preferences` evaluate the terms.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class HostPort(msgspec.Struct, frozen=True, gc=False):
     ip: str = ANY_IP
 
     def conflicts(self, other: HostPort) -> bool:
-        """Whether both ports cannot be used on one node (kube-scheduler HostPortInfo)."""
+        """Whether the two ports cannot both be used on one node (kube-scheduler HostPortInfo)."""
         return (
             self.port == other.port
             and self.protocol == other.protocol
@@ -68,7 +68,7 @@ class HostPort(msgspec.Struct, frozen=True, gc=False):
 class PodTerm(msgspec.Struct, frozen=True, gc=False):
     """An inter-pod affinity term: pods in some namespaces that `selector` matches, within one topology domain.
 
-    Without `namespaces` and with `namespace_selector` None it means the namespace of its pod.
+    Without `namespaces`, and with `namespace_selector` None, it applies to the namespace of its pod.
     """
 
     topology_key: str
@@ -118,7 +118,7 @@ class InterPodConstraints(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     @property
     def keys(self) -> frozenset[str]:
-        """Keys of pod labels that any of its terms reads."""
+        """The keys of pod labels that its terms read."""
         terms = (*self.affinity, *self.anti_affinity, *(weighted.term for weighted in self.preferred))
         spreads = (*self.spread, *self.soft_spread)
         selectors = [*(term.selector for term in terms), *(spread.selector for spread in spreads)]

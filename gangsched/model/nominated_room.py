@@ -1,7 +1,7 @@
 """Room on nodes that is promised to pods which do not run there yet (semantics F1, V10).
 
-Invariant: a `NominatedRoom` is immutable; `changed` returns a new one that shares unchanged parts. The sums of a
-priority are columns, so that a plan reserves or releases any number of promises at once.
+Invariant: a `NominatedRoom` is immutable; `changed` returns a new one that shares the unchanged parts. The promises of
+each priority are summed in columns, so that a plan reserves or releases any number of them at once.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ Ints = npt.NDArray[np.int64]
 
 
 class Nomination(NamedTuple):
-    """Room on a node made by preemption for a pod, by another scheduler (semantics F1) or by gangsched (V10).
+    """Room on a node that is promised to a pod, by another scheduler (semantics F1) or by gangsched's preemption (V10).
 
-    `pod` has only the pod's shape and priority. `group` is the id of the group that the room is made for, "" for
-    another scheduler's pod; its own nominations do not restrict it. Leaving pods still use `freed` of the room: that
+    `pod` has only the pod's shape and priority. `group` is the id of the group that the room is for, "" for a pod of
+    another scheduler; its own nominations do not restrict a group. Leaving pods still use `freed` of the room. That
     part becomes free for this nomination alone, so it reserves no other room until then.
     """
 
@@ -34,7 +34,7 @@ class Nomination(NamedTuple):
 
 
 class ColumnLayout(NamedTuple):
-    """Resource of each row and node of each column."""
+    """The resource of each row and the node of each column."""
 
     resources: Mapping[str, int]
     nodes: Mapping[str, int]
@@ -61,9 +61,9 @@ class ColumnLayout(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NominatedLevel:
-    """Promises of one priority: `asked[r][n]` in total, of which leaving pods use `in_use[r][n]`.
+    """Promises of one priority: `asked[r][n]` in total, of which leaving pods still use `in_use[r][n]`.
 
-    `filtered` are promises of pods that other filters read too, for example because of host ports.
+    `filtered` are promises to pods that affect other filters too, for example because of host ports.
     """
 
     priority: int
@@ -75,7 +75,7 @@ class NominatedLevel:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NominatedRoom:
-    """All promises; `levels` has the highest priority first; `by_group` has "" for other schedulers' pods."""
+    """All promises; `levels` has the highest priority first; `by_group` has "" for pods of other schedulers."""
 
     levels: tuple[NominatedLevel, ...] = ()
     by_key: Mapping[str, Nomination] = field(default_factory=dict)
@@ -83,14 +83,14 @@ class NominatedRoom:
 
     @classmethod
     def of(cls, nominations: Iterable[Nomination], layout: ColumnLayout) -> NominatedRoom:
-        """All of these nominations, keyed by pod."""
+        """Sum up all of these nominations, given by pod."""
         return cls().changed({each.pod.uid: each for each in nominations}, layout)
 
     def __bool__(self) -> bool:
         return bool(self.levels)
 
     def changed(self, changes: Mapping[str, Nomination | None], layout: ColumnLayout) -> NominatedRoom:
-        """With these promises replaced by key; None removes one."""
+        """A copy in which the promises with these keys are replaced; None removes a promise."""
         by_key, by_group = dict(self.by_key), dict(self.by_group)
         levels = {level.priority: level for level in self.levels}
         own: set[str] = set()

@@ -1,6 +1,6 @@
 """Pods, nodes and PodGroups as the scheduler sees them.
 
-Invariant: extracts of API objects with only the fields that affect decisions, so that irrelevant updates compare equal.
+Invariant: only the fields that affect decisions are stored, so that objects with irrelevant differences compare equal.
 The API object is *not* kept; `kube.read` decodes it.
 """
 
@@ -71,12 +71,12 @@ class PreferredTerm(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Shape:
-    """Everything about a pod that filters and scores read; identical pods share one object.
+    """The part of a pod's specification that filters and scores read; identical pods share one object.
 
-    Compared and hashed by identity: the decoder interns shapes, so masks can be cached per shape. `requests` has no
-    zero entries and always counts the pod itself (`pods`: 1). `required` is None without required node affinity; an
-    empty tuple matches no node. `inter_pod` is None without inter-pod constraints. Labels are not part of a shape, as
-    they differ within a gang. `unsupported` names features of the pod that this version does not support.
+    Shapes are compared and hashed by identity: the decoder interns them, so masks can be cached per shape. `requests`
+    has no zero entries and always counts the pod itself (`pods`: 1). `required` is None without required node affinity;
+    an empty tuple matches no node. `inter_pod` is None without inter-pod constraints. Labels are not part of a shape,
+    because they differ within a gang. `unsupported` names features of the pod that this version does not support.
     """
 
     requests: ResourceVector
@@ -90,7 +90,7 @@ class Shape:
 
     @property
     def constraints(self) -> InterPodConstraints:
-        """`inter_pod`, or constraints without any."""
+        """`inter_pod`, or an object without constraints if that is None."""
         return self.inter_pod or NO_CONSTRAINTS
 
 
@@ -106,9 +106,10 @@ DEVICES = "resourceclaims"
 
 
 class ClaimUse(msgspec.Struct, frozen=True, gc=False):
-    """A PersistentVolumeClaim that a pod mounts, or with `device` a ResourceClaim that it uses.
+    """A PersistentVolumeClaim that a pod mounts or, with `device`, a ResourceClaim that it uses.
 
-    `ephemeral`: created for this pod, which must own it; until then such a ResourceClaim has no `name`.
+    `ephemeral`: the claim is created for this pod, which must own it; until it exists, such a ResourceClaim has no
+    `name`.
     """
 
     name: str
@@ -121,7 +122,8 @@ class ClaimUse(msgspec.Struct, frozen=True, gc=False):
 
 
 class PermitStamp(NamedTuple):
-    """Identifies the Permit that a pod passed with its gang: the gang's minimum at that time, and which Permit.
+    """Identifies the Permit that a pod passed with its gang: the gang's minimum at that time, and the number of that
+    start (`epoch`), which increases by one.
 
     Every bind of a member writes it as an annotation, so that a restart knows which gangs were started (semantics B4).
     """
@@ -142,10 +144,10 @@ class Pod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     `node_name` is "" while unbound; `creation_s` is the creationTimestamp in whole seconds since the epoch; `timed_out`
     is true when the pod carries the timeout annotation (semantics T2); `owner` is its controller's name,
     `controller_kind` its kind and `controller_uid` its uid. `rejection` is why the kubelet of its node rejected it.
-    `start_s` is status.startTime; `deletion_s` is the deletionTimestamp, when the grace
-    period ends; 0 without one. `run_time_metadata` is what it states of its run time, as (key, value) pairs. `grace_s`
-    is terminationGracePeriodSeconds. A `mirror` pod is a kubelet's own; a pod that `never_preempts` says
-    preemptionPolicy Never (V2, V5). A pod is a `disruption_target` while it carries that condition with our message
+    `start_s` is status.startTime; `deletion_s` is the deletionTimestamp, when the grace period ends; 0 without one.
+    `run_time_metadata` are the run times that it declares, as (key, value) pairs. `grace_s` is
+    terminationGracePeriodSeconds. A `mirror` pod represents a static pod of a kubelet; a pod that `never_preempts` has
+    preemptionPolicy Never (V2, V5). A pod is a `disruption_target` while it has this condition with gangsched's message
     (V24). `index` is its number within its gang, -1 without one.
     """
 
@@ -184,22 +186,24 @@ class Pod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     @property
     def key(self) -> str:
-        """`namespace/name`, for messages and tie-breaks; everywhere else pods are keyed by uid."""
+        """`namespace/name`, for messages and tie-breaks; everywhere else pods are identified by uid."""
         return f"{self.namespace}/{self.name}"
 
     @property
     def live(self) -> bool:
-        """Neither Succeeded nor Failed."""
+        """Whether the pod is neither Succeeded nor Failed."""
         return self.phase not in TERMINAL
 
     @property
     def ends_with_node(self) -> bool:
-        """Whether no other pod can use its room while the node exists: DaemonSet pods and mirrors of static pods."""
+        """Whether other pods cannot use its room while the node exists: true of DaemonSet pods and mirrors of static
+        pods.
+        """
         return self.mirror or self.controller_kind in DAEMON_KINDS
 
     @property
     def replica_of(self) -> str:
-        """The uid of the controller whose replicas are spread, "" without one; terminating pods do not count."""
+        """The uid of the controller whose replicas are spread, "" if there is none or the pod terminates."""
         return self.controller_uid if self.controller_kind in REPLICA_KINDS and not self.deleting else ""
 
 
@@ -208,7 +212,7 @@ TAKES_ALL = Shape(requests=((PODS, AMOUNT_LIMIT),))
 
 
 def stand_in(uid: str, namespace: str, name: str, node: str) -> Pod:
-    """Replacement for an undecodable pod on `node`: it takes all room and cannot be evicted."""
+    """Replacement for a pod on `node` that cannot be decoded: it uses all room and cannot be evicted."""
     return Pod(
         uid=uid,
         namespace=namespace,
@@ -222,7 +226,7 @@ def stand_in(uid: str, namespace: str, name: str, node: str) -> Pod:
 
 
 class Node(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """One node. Filters use `allocatable`, never capacity."""
+    """One node. Filters use `allocatable`, never the capacity."""
 
     name: str
     uid: str = ""
@@ -240,7 +244,7 @@ class Namespace(msgspec.Struct, frozen=True, gc=False):
 
 
 class Service(msgspec.Struct, frozen=True, gc=False):
-    """A Service, reduced to the labels that it asks of pods of its namespace; at least one."""
+    """A Service, reduced to its selector: the labels, at least one, that it requires of pods in its namespace."""
 
     namespace: str
     name: str
@@ -256,12 +260,13 @@ class PodGroup(msgspec.Struct, frozen=True, kw_only=True):
     """A PodGroup object of any supported API group, with validated spec values (`api.podgroup`).
 
     `min_member` is None if missing or invalid; `schedule_timeout_s` is None if missing, 0 or invalid. `indivisible`:
-    its pods are disrupted together, `disrupted_singly`: each by itself (V6). `never_preempts`: it preempts nothing
-    (V2). `problems` are messages about invalid values (E4). `topology` are the node labels it requires; `priority`
-    is the declared one, 0 for none. `unsupported`, `invalid` and `not_used` are sentences about what it asks for and
-    does not get (`api.dialects`). An object that declares several gangs has these as `parts`, each with the name of its
-    gang, and with that of the object as `of_object`; the first of them `speaks` for all. `status` is as stored: writes
-    without a change are skipped.
+    its pods are evicted only all together, `disrupted_singly`: each by itself (V6). `never_preempts`: the gang preempts
+    no pods (V2). `problems` are messages about invalid values (E4). `topology` are the node labels it requires;
+    `priority` is the declared one, 0 for none. `unsupported`, `invalid` and `not_used` are sentences about fields that
+    have no effect or refuse the gang (`api.dialects`). An object that declares several gangs has one of these in
+    `parts` for each gang, with the gang's name; `of_object` is then the name of the object, and reports about the
+    object are made by the first one, which `speaks`. `status` is as stored, so that writes without a change are
+    skipped.
     """
 
     api_group: str
@@ -303,5 +308,5 @@ class PodGroup(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def declaration(self) -> PodGroup:
-        """Everything that users declare in the PodGroup, without its status; equal until users change something."""
+        """All that users declare in the PodGroup, without its status; equal until a user changes it."""
         return msgspec.structs.replace(self, status={}, resource_version="")

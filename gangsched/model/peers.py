@@ -1,9 +1,9 @@
 """Peers: the pods that kube-scheduler's default spread constraints count for a pod (helper.DefaultSelector).
 
-Invariant: values only. A pod of a ReplicaSet, StatefulSet or ReplicationController has the pods of that controller, any
-other pod those that match the selectors of all Services that select it. Its controller's selector is not read: every
-pod says by its owner reference what that selector would find. A Service beside a controller changes nothing, since all
-pods of one template are behind the same Services.
+Invariant: values only. The peers of a pod of a ReplicaSet, StatefulSet or ReplicationController are the pods of that
+controller; the peers of any other pod are the pods that match the selectors of all Services that select it. The
+controller's selector is not read, because the owner references of pods identify the same pods. Services do not change
+the peers of a pod with a controller, because all pods of one template are behind the same Services.
 """
 
 from __future__ import annotations
@@ -21,13 +21,15 @@ COMPARED_PER_POD = 64
 
 
 class Behind(NamedTuple):
-    """The pods of a namespace behind Services whose selectors ask for `labels`, together."""
+    """The pods of a namespace that are behind Services whose selectors together require `labels`."""
 
     namespace: str
     labels: Labels
 
     def includes(self, other: PeerKey) -> bool:
-        """Whether every pod of `other` is one of these: the same namespace, and a superset of `labels`."""
+        """Whether every pod of `other` is also one of these: the namespace is the same, and `other` requires at least
+        these labels.
+        """
         return isinstance(other, Behind) and other.namespace == self.namespace and self.labels <= other.labels
 
 
@@ -38,7 +40,7 @@ PeerKey: TypeAlias = str | Behind
 class Selectors:
     """The selectors of the Services of one namespace; immutable.
 
-    Each is found by the rarest of its labels, so that a pod is compared with those Services that it may be behind.
+    Each is indexed by its rarest label, so that a pod is compared only with Services that may select it.
     """
 
     __slots__ = ("_by_label",)
@@ -52,7 +54,7 @@ class Selectors:
             self._by_label.setdefault(rarest, []).append(selector)
 
     def merged(self, labels: Mapping[str, str]) -> Labels:
-        """What the selectors that match these labels ask for together; empty if none does."""
+        """The labels that all selectors matching these labels require together; empty if no selector matches."""
         pairs, merged, left = labels.items(), NO_LABELS, COMPARED_PER_POD
         for label in pairs:
             found = self._by_label.get(label)
@@ -69,10 +71,10 @@ class Selectors:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PeerNumbers:
-    """`counts[key][node]`: pods that are counted there, each once per key; immutable.
+    """`counts[key][node]`: number of pods on a node that count for a key, each once per key; immutable.
 
-    `behind[namespace]` are the labels of its `Behind` keys in `counts`. Namespaces without `selectors` have none: no
-    Service is there, or no pod that would ask.
+    `behind[namespace]` are the labels of the `Behind` keys in `counts`. Namespaces without `selectors` have none,
+    because there is no Service, or no pod whose peers depend on Services.
     """
 
     counts: Mapping[PeerKey, Mapping[str, int]] = field(default_factory=dict)
@@ -80,7 +82,9 @@ class PeerNumbers:
     selectors: Mapping[str, Selectors] = field(default_factory=dict)
 
     def keys(self, pod: Pod) -> tuple[PeerKey, ...]:
-        """The keys under which a placed pod counts; none while it terminates. A pending pod's peers are the first."""
+        """The keys under which a placed pod counts, none while it terminates. The first key identifies the peers of a
+        pending pod.
+        """
         if pod.deleting:
             return ()
         uid, selectors = pod.replica_of, self.selectors.get(pod.namespace)
@@ -89,11 +93,11 @@ class PeerNumbers:
         return (*of_controller, Behind(pod.namespace, labels)) if labels else of_controller
 
     def listed(self) -> Iterator[Behind]:
-        """The keys that `behind` has."""
+        """The keys of a namespace that `behind` lists."""
         return (Behind(namespace, labels) for namespace, each in self.behind.items() for labels in each)
 
     def numbers(self, key: PeerKey) -> Iterator[tuple[str, int]]:
-        """Nodes and pods there; a node may occur several times."""
+        """Nodes, and the number of pods on each; a node may occur several times."""
         if isinstance(key, str):
             yield from self.counts.get(key, {}).items()
             return

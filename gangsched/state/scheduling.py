@@ -172,9 +172,8 @@ class SchedulingState:
     # --- what a plan needs, and what becomes of it ------------------------------------------------------------------
 
     def refresh(self, now_s: float, *, in_turn: bool = True, most: float = math.inf) -> None:
-        """Update groups and queue from all applied messages.
-
-        `in_turn`: also wake groups for room freed in earlier turns; False while a plan that may use it awaits commit.
+        """Update groups and queue from all applied messages, and wake groups for room freed in earlier turns if
+        `in_turn`: not while a plan that may use this room awaits its commit.
         """
         self._release_kept(now_s)
         refreshed = self.registry.refresh(now_s, most)

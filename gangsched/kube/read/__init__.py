@@ -1,1 +1,1 @@
-"""Input: lists, watches, decoding, and PodGroups through kopf."""
+"""Input: lists and watches, decoding, and PodGroups through kopf."""

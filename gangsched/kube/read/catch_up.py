@@ -1,9 +1,10 @@
-"""Catching up: wait until every bind and nomination written before some moment is known.
+"""Catching up: wait until every bind and nomination that was written before a given moment is known.
 
-Invariant: a list of unbound pods, read after another instance's last write, shows what it wrote. A pod that is pending
-here but not in the list has been bound or deleted; a pod in the list has a resourceVersion. The watch has caught up
-once it showed the former and reached the latter, or the list's own. The list's own resourceVersion alone would not do:
-a quiet watch may not reach it for a while. Writes of others are *not* covered.
+Invariant: a list of unbound pods that is read after another instance's last write shows what that instance wrote. A pod
+that is pending in the cache but not in the list has been bound or deleted; a pod in the list has a resourceVersion. The
+watch has caught up once it has shown the binds and deletions, and has reached either the resourceVersions of the listed
+pods or that of the list. The list's own resourceVersion alone does not suffice, because a quiet watch may not reach it
+for a while. Writes of other clients are *not* covered.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Decode: from the wire to the model, one object at a time.
+"""Decode objects of the API into values of the model, one at a time.
 
-Invariant: an object becomes a value or a `DecodeFault` that names it and the problem; nothing is guessed and nothing
-else is raised. A pod that has ended and belongs to no gang is dropped (None), because it takes no room. `api` and
-`core` interpret the values.
+Invariant: an object becomes a value or a `DecodeFault` that names it and the problem; missing values are not guessed,
+and no other exception is raised. A pod that has ended and belongs to no gang is dropped (None), because it uses no
+room. `api` and `core` interpret the values.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ def decode_pod(
 ) -> Pod | None:
     """The pod, or None for one that ended and has no gang. Raises DecodeFault.
 
-    `condition` is set only for unbound pods of this scheduler; without `names`, every pod counts as such. A waiting
-    pod's scheduler name is compared with `names`. Marks of gangs in `unread` are left out.
+    `condition` is set only for unbound pods of this scheduler, which without `names` are all pods. A waiting pod's
+    scheduler name is compared with `names`. Gang keys in `unread` are left out.
     """
     meta, spec, status = wire.metadata, wire.spec, wire.status
     gang_metadata = pod_gang_metadata(meta.labels or NOTHING, meta.annotations or NOTHING, unread)
@@ -147,7 +147,9 @@ def _pod(
 
 
 def instead_of_pod(wire: WirePod, old: Pod | None) -> Pod | None:
-    """Replacement for an undecodable pod: its last version, or one that takes all room of its node (semantics I8)."""
+    """Replacement for a pod that cannot be decoded: its last version, or a pod that uses all room of its node
+    (semantics I8).
+    """
     meta, node = wire.metadata, wire.spec.node_name
     if not node or wire.status.phase in TERMINAL or (old is not None and old.node_name == node):
         return old
@@ -155,7 +157,7 @@ def instead_of_pod(wire: WirePod, old: Pod | None) -> Pod | None:
 
 
 def decode_node(wire: WireNode) -> Node:
-    """The node; one without allocatable has no room."""
+    """Decode a node; a node without allocatable has no room."""
     meta, spec = wire.metadata, wire.spec
     try:
         allocatable = parse_resources(wire.status.allocatable)
@@ -177,13 +179,13 @@ def decode_namespace(wire: WireNamespace) -> Namespace:
 
 
 def decode_service(wire: WireService) -> Service | None:
-    """The Service; None for one without a selector, which selects no pod."""
+    """Decode a Service; None for a Service without a selector, which selects no pods."""
     meta, selector = wire.metadata, wire.spec.selector
     return Service(meta.namespace, meta.name, frozenset(selector.items())) if selector else None
 
 
 def decode_disruption_budget(wire: WireDisruptionBudget) -> PodDisruptionBudget:
-    """The PodDisruptionBudget; it allows nothing while its status is of an older spec, as in the API server.
+    """Decode a PodDisruptionBudget. It allows no disruption while its status is of an older spec, as in the API server.
 
     See pkg/registry/core/pod/storage/eviction.go, checkAndDecrement, 1.36.
     """
@@ -197,7 +199,7 @@ def decode_disruption_budget(wire: WireDisruptionBudget) -> PodDisruptionBudget:
 
 
 def node_decoder(warn: Callable[[str], None]) -> Callable[[WireNode], Node]:
-    """`decode_node` with one warning per node without allocatable resources."""
+    """A `decode_node` that logs one warning per node without allocatable resources."""
     empty: set[str] = set()
 
     def decode(wire: WireNode) -> Node:

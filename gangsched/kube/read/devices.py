@@ -1,7 +1,7 @@
-"""Slices, classes, claims and taint rules of resource.k8s.io/v1: from the wire to the model.
+"""Decode slices, classes, claims and taint rules of resource.k8s.io/v1 into the model.
 
-Invariant: as in `decode`, but nothing is passed over: what an object has besides the fields that are read here becomes
-its `unknown`, so that gangsched does not allocate by half of what was meant.
+Invariant: as in `decode`, but no field is ignored: fields that are not read here are recorded in `unknown`, so that
+gangsched does not allocate devices without respecting them.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def decode_device_class(wire: Wired) -> DeviceClass:
 
 
 def decode_taint_rule(wire: Wired) -> DeviceTaintRule:
-    """The rule; without a selector it is for the driver "", which no device has. Raises DecodeFault."""
+    """Decode the rule; a rule without a selector gets the driver "", which no device has. Raises DecodeFault."""
     return _decoded("device taint rule", wire, _rule)
 
 

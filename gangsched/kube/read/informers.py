@@ -1,8 +1,8 @@
 """The informers: everything that the daemon reads, and whether it is synced.
 
 Invariant: reading starts before the state exists; earlier messages are queued in order and delivered first
-(`deliver_to`). Optional resources never delay the daemon: those that it may not read are `Unread`. Messages are passed
-on unread.
+(`deliver_to`). Optional resources never delay the daemon: resources that it may not read are reported as `Unread`.
+Messages are passed on without being inspected.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ from gangsched.model.protocol import Message
 
 
 class Informers:
-    """`stores` and `reflectors` are by resource name; the daemon sets `backlog_bound`."""
+    """`stores` and `reflectors` are by resource name; the daemon sets `backlog_bound` once the pods that waited at the
+    start are bound.
+    """
 
     def __init__(
         self,
@@ -86,7 +88,9 @@ class Informers:
         self._synced = synced | {"podgroups": self.pod_groups.synced}
 
     def deliver_to(self, sink: Sink) -> None:
-        """Deliver all messages to `sink`, from the first on; a later sink receives all known objects."""
+        """Deliver all messages to `sink`, including earlier ones; a sink set later receives all known objects
+        instead.
+        """
         if self._is_early:
             told, self._early, self._is_early = self._early, [], False
         else:

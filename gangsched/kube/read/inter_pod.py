@@ -1,7 +1,7 @@
-"""Inter-pod terms of a pod's spec, from the wire to the model.
+"""Decode the inter-pod terms of a pod's spec into the model.
 
-Invariant: null and `{}` selectors stay distinct (nothing, everything); omitted fields get kube-scheduler 1.36's
-defaults. A pod without terms has None.
+Invariant: a null selector selects nothing, and `{}` selects everything. Omitted fields get the defaults of
+kube-scheduler 1.36. The result for a pod without terms is None.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def _spread(constraint: SpreadConstraint) -> Spread:
 
 
 def label_selector(selector: LabelSelector | None) -> Selector:
-    """A label selector; None, which the API spells null, selects nothing."""
+    """Decode a label selector; None, which the API writes as null, selects nothing."""
     if selector is None:
         return None
     equals = (Requirement(key, "In", (value,)) for key, value in sorted((selector.match_labels or {}).items()))

@@ -1,7 +1,7 @@
-"""kopf, imported without the client libraries that it uses if they are installed.
+"""Import kopf without the client libraries that it would use if they are installed.
 
-Invariant: kopf imports `kubernetes_asyncio.client`, if it is installed, for the types of two classes that handlers may
-return. gangsched's handlers return none of these, and importing its 700 models costs every process 170 ms and 35 MiB.
+kopf imports `kubernetes_asyncio.client`, if it is installed, for the types of two classes that handlers may return.
+gangsched's handlers return none of these, and importing the package's 700 models costs every process 170 ms and 35 MiB.
 kopf works without that package, so it is hidden during the import.
 """
 

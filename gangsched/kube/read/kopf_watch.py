@@ -1,8 +1,8 @@
-"""kopf, embedded as an operator that only listens, in the daemon's event loop.
+"""kopf, embedded in the daemon's event loop as an operator that only watches.
 
-Invariant: it writes nothing, leaves signals, tasks and logs alone, and requests no more often than `RequestPace`
-allows. It ends with a `Fault` or when stopped. It does *not* survive a fault (kopf ends on any ERROR line but 410, on a
-410 during a list and on a malformed line); its owner restarts it.
+Invariant: it writes nothing, does not change signal handlers, tasks or logs of the daemon, and sends requests no more
+often than `RequestPace` allows. It ends with a `Fault`, or when it is stopped. It does *not* survive a fault (kopf ends
+on any ERROR line but 410, on a 410 during a list and on a malformed line); its owner restarts it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ async def follow(
 ) -> None:
     """Pass every event about PodGroups of one API version to `on_event` until `stop` is set. Raises OperatorEnded.
 
-    `restore_signals` is called right after kopf has taken SIGINT and SIGTERM, before any signal can arrive.
+    `restore_signals` is called right after kopf has installed its handlers for SIGINT and SIGTERM, before any signal
+    can arrive.
     """
     logging.getLogger("kopf").setLevel(logging.CRITICAL)  # every end is reported by our caller, in its own words
     sessions = _Sessions(client, pace)
@@ -81,7 +82,9 @@ class _Sessions(AsyncExitStack):
         self._asked = False
 
     async def login(self, **_: Any) -> Any:
-        """Login handler for kopf, which calls it again when the server refused the last credentials; so reread them."""
+        """Login handler for kopf. kopf calls it again after the server has rejected the last credentials, so it reads
+        them again.
+        """
         if self._asked and not await self._client.reload():
             raise Unreachable("The credentials cannot be read again.")
         self._asked = True

@@ -1,9 +1,10 @@
-"""The PodGroup informer: every API group, served or not.
+"""The PodGroup informer, for every API group, whether it is served or not.
 
 Invariant: a plain watch (`_watch`) and kopf (`kopf_watch`) both deliver events, a periodic LIST corrects what both
-missed, and `podgroup_store` keeps the newest version. kopf needs about ten times as long per event and falls behind in
-bursts, so the plain watch is what gangs wait for (decision 0057). A missing API group is looked up every few seconds;
-one that disappears takes its PodGroups along. `api.podgroup` interprets PodGroups and `status` writes them.
+missed, and `podgroup_store` keeps the newest version of each object. kopf takes about ten times as long per event and
+falls behind in bursts, so usually the plain watch delivers an event first (decision 0057). Discovery for a missing API
+group is repeated every few seconds; if an API group is no longer served, its PodGroups are removed. `api.podgroup`
+interprets PodGroups and `status` writes them.
 """
 
 from __future__ import annotations
@@ -62,9 +63,9 @@ _line = msgspec.json.Decoder(_Line)
 
 
 def release_signals() -> None:
-    """The `restore_signals` of programs without signal handlers.
+    """The `restore_signals` for programs without signal handlers.
 
-    kopf sets no handlers if the loop does not support them (outside the main thread, or on some systems).
+    kopf installs no handlers if the event loop does not support them (outside the main thread, or on some systems).
     """
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -113,10 +114,12 @@ class PodGroupCounts:
 
 @dataclass(slots=True)
 class PodGroupInformer:
-    """Follows all API groups. `synced` is set once each was listed or found absent; `run` never returns.
+    """Watches the PodGroups of all API groups. `synced` is set once each was listed or found absent; `run` never
+    returns.
 
-    `restore_signals` reinstalls the program's signal handlers each time kopf has taken them. `backlog_bound` is set
-    once pods waiting at the start are bound; None: there is no backlog. `follow` replaces kopf, which is imported late.
+    `restore_signals` reinstalls the program's signal handlers each time kopf has replaced them. `backlog_bound` is set
+    once the pods that waited at the start are bound; None if there were none. `follow` can replace kopf, which is
+    imported late.
     """
 
     client: ApiClient
@@ -136,12 +139,14 @@ class PodGroupInformer:
     _followers: list[_ApiGroup] = field(init=False, default_factory=list)
 
     def known(self) -> list[Message]:
-        """Everything reported so far, for a new receiver."""
+        """Messages about everything that was reported so far, for a new receiver."""
         return [message for follower in self._followers for message in follower.store.known()]
 
     @property
     def heard_s(self) -> float | None:
-        """Monotonic time of the last response of the API group that has been silent longest; None before it."""
+        """Monotonic time of the last response, of the API group whose last response is oldest; None before each has
+        responded.
+        """
         heard = [follower.heard_s for follower in self._followers]
         return min((heard_s for heard_s in heard if heard_s is not None), default=None)
 
@@ -150,11 +155,11 @@ class PodGroupInformer:
         return bool(self._followers) and all(each.is_live or each.is_watching for each in self._followers)
 
     def is_followed(self) -> bool:
-        """Whether no API group has been unreadable for UNFOLLOWED_AFTER_S, or since the start."""
+        """False if an API group has been unreadable for UNFOLLOWED_AFTER_S, or since the start."""
         return all(each.store.live for each in self._followers)
 
     async def catch_up(self) -> None:
-        """List API groups that kopf does not follow yet. Raises Fault."""
+        """List the API groups that kopf does not watch yet. Raises Fault."""
         await asyncio.gather(*(follower.catch_up() for follower in self._followers if not follower.is_live))
 
     async def run(self) -> None:

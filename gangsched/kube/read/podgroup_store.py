@@ -1,8 +1,8 @@
 """The last version of each PodGroup of one API group, from an event stream and periodic lists.
 
-Invariant: no awaits, no clock. A list corrects what the stream lost, but is outdated about what happened after its
-resourceVersion: an object that the stream showed later stays, one that it saw deleted later stays deleted. Nothing is
-reported twice.
+Invariant: no awaits, no clock. A list corrects what the stream lost, but is outdated about changes after its
+resourceVersion: an object that the stream has shown since stays, and an object that the stream has since shown as
+deleted stays deleted. No change is reported twice.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class PodGroupStore:
         return len(self._known)
 
     def known(self) -> list[Message]:
-        """Everything reported so far, for a new receiver."""
+        """Messages about everything that was reported so far, for a new receiver."""
         if self._served is None:
             return []
         told = Replaced(PodGroup, tuple(self._known.values()), self.api_group)
@@ -42,13 +42,13 @@ class PodGroupStore:
         return [last, Followed(self.api_group, live=False)] if not self.live else [last]
 
     def follow(self, *, live: bool) -> None:
-        """Set whether the watch is live, and send `Followed` if that differs from before."""
+        """Record whether the watch is live, and send `Followed` if that has changed."""
         if live is not self.live:
             self.live = live
             self._sink(Followed(self.api_group, live))
 
     def applied(self, body: Mapping[str, Any], version: str) -> None:
-        """The stream shows an object: new, changed, or listed again."""
+        """Apply an object from the stream: new, changed, or listed again."""
         metadata = body.get("metadata") or {}
         uid, at = str(metadata.get("uid", "")), revision(str(metadata.get("resourceVersion", "")))
         known = self._known.get(uid)
@@ -64,7 +64,7 @@ class PodGroupStore:
         self._sink(Applied(pod_group))
 
     def gone(self, body: Mapping[str, Any]) -> None:
-        """The stream saw an object deleted."""
+        """Apply a deletion from the stream."""
         metadata = body.get("metadata") or {}
         uid = str(metadata.get("uid", ""))
         self._deleted[uid] = revision(str(metadata.get("resourceVersion", "")))
@@ -73,7 +73,7 @@ class PodGroupStore:
             self._sink(Gone(PodGroup, known.id, self.api_group, uid))
 
     def read(self, body: Mapping[str, Any], version: str) -> PodGroup | None:
-        """One object of a list, for `replace`; None (reported) if it is not a PodGroup."""
+        """One object of a list, for `replace`; None if it is not a PodGroup, which is reported."""
         metadata = body.get("metadata") or {}
         known = self._known.get(str(metadata.get("uid", "")))
         # Most of a periodic list is known; parsing costs a hundred times the comparison.
@@ -82,8 +82,8 @@ class PodGroupStore:
         return self.parse(body, version)
 
     def replace(self, pod_groups: Iterable[PodGroup], resource_version: str) -> None:
-        """A complete list as of `resource_version`; the first is always reported, a later one if it
-        changes anything.
+        """Replace all objects by a complete list as of `resource_version`. The first list is always reported, a later
+        one if it changes anything.
         """
         listed: dict[str, PodGroup] = {}
         for pod_group in pod_groups:
@@ -99,13 +99,13 @@ class PodGroupStore:
         self._tell(listed)
 
     def replace_with_none(self, *, forbidden: bool = False) -> None:
-        """The API group is not served, or `forbidden`."""
+        """Remove all objects, because the API group is not served or `forbidden`."""
         if self._known or self._served is not False or self._forbidden is not forbidden:
             self._known, self._deleted, self._served, self._forbidden = {}, {}, False, forbidden
             self._sink(Unread(PodGroup, self.api_group, forbidden))
 
     def parse(self, body: Mapping[str, Any], version: str) -> PodGroup | None:
-        """The PodGroup; None (reported) if it is not one."""
+        """Parse a PodGroup; None if the object is not one, which is reported."""
         try:
             return parse_pod_group(body, api_group=self.api_group, version=version)
         except ValueError as error:
@@ -122,5 +122,7 @@ class PodGroupStore:
 
 
 def revision(resource_version: str) -> int:
-    """A resourceVersion as a number; they are comparable (KEP-5504), and one that is not a number is the oldest."""
+    """A resourceVersion as a number, since they are comparable (KEP-5504). A text that is not a number counts as the
+    oldest.
+    """
     return int(resource_version) if resource_version.isdigit() else -1

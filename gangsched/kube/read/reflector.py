@@ -1,9 +1,9 @@
-"""The reflector: LIST, then WATCH, forever; the store receives every page and line in order, as in client-go.
+"""The reflector: LIST, then WATCH, indefinitely; the store receives every page and line in order, as in client-go.
 
-Invariant: a new list replaces everything, a stream that ends is resumed from the last resourceVersion, and every fault
-is retried with back-off, at most once a second. Streams that end repeatedly are resumed once a second, the first few at
-once. Work on the event loop is cut into slices of a few milliseconds. The `store` reads the objects; the caller decides
-by `synced` whether enough was read.
+Invariant: a new list replaces everything. A stream that ends is resumed from the last resourceVersion, at once for the
+first few times, then at most once a second. Every fault is retried with back-off, at most once a second. Work on the
+event loop is split into slices of a few milliseconds. The `store` reads the objects; the caller decides by `synced`
+whether enough was read.
 """
 
 from __future__ import annotations
@@ -53,7 +53,9 @@ class Reads(Protocol):
 
 
 class LineSplitter:
-    """Splits a byte stream into lines of any length; an unfinished tail is kept, and lost with the stream."""
+    """Splits a byte stream into lines of any length. An unfinished line is kept until it is complete, and dropped with
+    the stream.
+    """
 
     def __init__(self) -> None:
         self._tail: list[bytes] = []
@@ -81,7 +83,7 @@ class ReflectorCounts:
 
 
 class Reflector(Generic[W, T]):
-    """Keeps one store equal to the API server. `run` never returns.
+    """Keeps one store up to date with the API server. `run` never returns.
 
     `synced` is set once the first list is complete, or an optional resource was refused. `heard_s` is the monotonic
     second of the last sign of a live watch (a list, an event, a bookmark); None before the first list, and while an

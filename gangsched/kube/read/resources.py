@@ -1,6 +1,6 @@
 """The table of resources that the daemon reads: where each is served, and how it is decoded.
 
-Invariant: the table is complete, as `permissions` is for what must be allowed. `reflector` does the reading.
+Invariant: the table is complete, as the table in `permissions` is. `reflector` reads the resources.
 """
 
 from __future__ import annotations
@@ -72,11 +72,12 @@ def by_id(identity: ObjectIdentity) -> str:
 
 
 class Resource(Generic[W, T]):
-    """One resource of the API; `convert` returns None for objects that are not kept, `name` is plural.
+    """One resource of the API; `convert` returns None for objects that are not stored, `name` is plural.
 
-    `instead` provides a replacement if `convert` raises, given the last decoded version, if any. The daemon runs
-    without an `optional` resource that it may not read or that is not served; `meanwhile` is the consequence, as text
-    for the warning. With a `label_selector`, only matching objects are read; one that stops matching counts as deleted.
+    If `convert` raises, `instead` provides a replacement, given the last decoded version if there is one. The daemon
+    also runs if it may not read an `optional` resource, or if that is not served; `meanwhile` describes the
+    consequence, for the warning. With a `label_selector`, only matching objects are read; an object that stops matching
+    counts as deleted.
     """
 
     def __init__(
@@ -106,7 +107,7 @@ class Resource(Generic[W, T]):
 def pods(
     shapes: ShapeTable, names: SchedulerNames | None = None, unread: frozenset[str] = frozenset()
 ) -> Resource[WirePod, Pod]:
-    """All pods of the cluster, including ended ones: a selector would hide how members ended (semantics B6, E3)."""
+    """All pods of the cluster, including ended ones; a selector would hide how members ended (semantics B6, E3)."""
     return Resource(
         "/api/v1/pods",
         WirePod,
@@ -118,7 +119,7 @@ def pods(
 
 
 def nodes(warn: Warn, label_selector: str = "") -> Resource[WireNode, Node]:
-    """Nodes that the selector matches (semantics I7); all nodes without one."""
+    """The nodes that match the selector (semantics I7); all nodes without one."""
     return Resource("/api/v1/nodes", WireNode, Node, node_decoder(warn), by_name, label_selector=label_selector)
 
 

@@ -1,7 +1,7 @@
 """Selects managed pods by `spec.schedulerName`, and reports each name that looks misspelt once.
 
-Invariant: no other component reports a pod whose scheduler does not exist. What is remembered of other names is
-bounded: only names of about the same length, and only so many.
+No other component reports a pod whose scheduler does not exist. Invariant: a bounded number of other names is stored,
+and only names of about the same length.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ class SchedulerNames:
         self._warn = warn
 
     def compare(self, name: str, pod: str) -> None:
-        """Report a `name` within two edits of a served one, the first time; `pod` is "namespace/name"."""
+        """Report a `name` within two edits of a served name, the first time that it occurs; `pod` is
+        "namespace/name".
+        """
         if name in self.ours or len(name) > self._longest or name in self._compared:
             return
         if len(self._compared) >= REMEMBERED:

@@ -1,9 +1,9 @@
 """Shapes: the scheduling-relevant part of a pod's spec, shared between identical pods.
 
-Invariant: two pods with the same scheduling-relevant spec have the same `Shape` object as long as any pod holds it,
-since masks are cached per shape by identity. Weak references keep the table as small as the cluster's variety; names,
-nodes, images, environments and volumes are not part of the key. Features that this version does not support are listed
-in `Shape.unsupported` rather than ignored.
+Invariant: two pods with the same scheduling-relevant spec share one `Shape` object while either exists, because masks
+are cached by the identity of the shape. The table has weak references, so it grows only with the number of different
+pods in the cluster; names, nodes, images, environments and volumes are not part of the key. Features that this version
+does not support are listed in `Shape.unsupported` rather than ignored.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _Vectors: TypeAlias = list[ResourceVector]
 
 
 class ShapeTable:
-    """Interns shapes. Not thread-safe; one per process."""
+    """Interns shapes: equal specs get the same object. Not thread-safe; one table per process."""
 
     def __init__(self) -> None:
         self._shapes: WeakValueDictionary[bytes, Shape] = WeakValueDictionary()
@@ -51,7 +51,7 @@ class ShapeTable:
     def shape(self, spec: PodSpec, status: PodStatus) -> Shape:
         """Shape of a pod. Raises QuantityError for an invalid amount.
 
-        `spec.node_name` is not part of it: a pod that has one is bound, and never filtered again.
+        `spec.node_name` is not part of it: a pod that has a node is bound, and is never filtered again.
         """
         resized = _resized(spec, status) if spec.node_name else None
         pod_level = _pod_level(spec, status)
@@ -90,7 +90,7 @@ def _shape(spec: PodSpec, resized: tuple[_Vectors, _Vectors] | None, pod_level: 
 
 
 def selector_terms(selector: NodeSelector) -> tuple[NodeSelectorTerm, ...]:
-    """The alternatives of a node selector."""
+    """The alternative terms of a node selector."""
     return tuple(_term(term) for term in selector.node_selector_terms or ())
 
 
@@ -180,7 +180,7 @@ def _infeasible(status: PodStatus) -> bool:
 
 
 def conditions(status: PodStatus) -> list[WireCondition]:
-    """The pod's conditions, decoded now."""
+    """The pod's conditions, decoded when this is called."""
     raw = bytes(status.conditions)
     return [] if raw in {b"", NULL} else _conditions_decoder.decode(raw)
 

@@ -1,8 +1,8 @@
 """StampGuard: whether an admission policy lets only gangsched write stamps (semantics B4).
 
-Invariant: true only for a policy that was read, that denies, covers every object and fails closed. Its exceptions are
-not examined: whoever may write ValidatingAdmissionPolicies is an administrator. If the policy is missing or may not be
-read, stamps are unguarded.
+Invariant: the answer is yes only for a policy that was read, that denies, covers every object and fails closed. Its
+exceptions are not examined, because only administrators may write ValidatingAdmissionPolicies. If the policy is missing
+or may not be read, stamps are unguarded.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Claims, volumes, classes, CSINodes and ResourceClaims: from the wire to the model.
+"""Decode claims, volumes, classes, CSINodes and ResourceClaims into the model.
 
 Invariant: as in `decode`: an object becomes a value or a `DecodeFault` that names it. `core.filter` decides what a
 claim allows.

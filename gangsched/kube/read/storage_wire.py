@@ -1,4 +1,4 @@
-"""The wire of storage: the fields of claims, volumes, classes, CSINodes and ResourceClaims that we read, and no others.
+"""Wire types of storage: those fields of claims, volumes, classes, CSINodes and ResourceClaims that are read.
 
 Invariant: as in `wire`: types only, as the API server spells them.
 """

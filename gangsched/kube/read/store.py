@@ -4,8 +4,8 @@ Invariant: pages and watch lines in, messages out, no awaits and no clock. A lis
 one object; a line without a relevant change is dropped. A first list of many pages is reported page by page, because
 one message would block the loop: until `resource_version` is set, the reports are incomplete. For an optional resource
 the whole list follows, to report that it can be read. An object that cannot be decoded is reported once and skipped;
-its last good version stays, because taken room must not look free. An unknown pod takes all room of its node (semantics
-I8).
+its last valid version stays, because room in use must not look free. A pod without a valid version uses all room of its
+node (semantics I8).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _status = msgspec.json.Decoder(ErrorStatus)
 
 
 class WatchError(ApiFault):
-    """An ERROR line in a stream: changes may be missing, so list again."""
+    """An ERROR line in a stream: changes may be missing, so the resource must be listed again."""
 
 
 @dataclass(slots=True)
@@ -49,7 +49,7 @@ class StoreCounts:
 
 
 def continue_token(page: bytes) -> str:
-    """Continue token of a page, read from its beginning; "" if there is none, or the beginning looks unusual.
+    """Continue token of a page, read from its first bytes; "" if there is none, or if these bytes have an unusual form.
 
     API servers write `metadata` before `items`, so the next page can be requested before this one is decoded.
     """
@@ -63,7 +63,7 @@ def continue_token(page: bytes) -> str:
 
 
 class Store(Generic[W, T]):
-    """See the module. `resource_version` is where a watch continues; "" before the first list."""
+    """The objects of one resource. `resource_version` is where a watch continues; "" before the first list."""
 
     def __init__(self, resource: Resource[W, T], sink: Sink, warn: Warn) -> None:
         self.resource: Resource[W, T] = resource
@@ -89,7 +89,7 @@ class Store(Generic[W, T]):
         return self._items.get(key)
 
     def known(self) -> list[Message]:
-        """Everything reported so far, for a new receiver; a long list in pieces."""
+        """Messages about everything that was reported so far, for a new receiver; a long list is split."""
         if self._is_unread:
             return [Unread(self.resource.kind)]
         if len(self._items) > TOLD_AT_ONCE:
@@ -107,7 +107,8 @@ class Store(Generic[W, T]):
         self._untold.clear()
 
     def add_page(self, raw: bytes) -> str:
-        """Add one page of a list; return its continue token, "" after the last page, which replaces everything.
+        """Add one page of a list; return its continue token. The last page has the token "", and then the list replaces
+        everything.
 
         Raises Malformed if the page is not a list.
         """

@@ -1,8 +1,8 @@
 """Pod templates: pods that do not exist yet, as the API server would create them.
 
-Invariant: of what the API server and its admission plugins add, only two things are applied: missing requests default
-to limits, and the priority is that of the class, which the caller looks up. LimitRanges, RuntimeClasses and webhooks
-are ignored.
+Invariant: only two of the defaults of the API server and its admission plugins are applied: missing requests default to
+limits, and the priority is that of the PriorityClass, which the caller looks up. LimitRanges, RuntimeClasses and
+webhooks are ignored.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _FOREIGN = ("nodeName", "schedulingGroup", "priority", "preemptionPolicy")
 
 
 class TemplateError(ValueError):
-    """A template that no API server would accept; the text says why."""
+    """A template that every API server would reject; the text says why."""
 
 
 def template_pod(

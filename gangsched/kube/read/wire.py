@@ -1,7 +1,7 @@
-"""The wire: the fields of pods, nodes, lists and watch lines that are read.
+"""Wire types: those fields of pods, nodes, lists and watch lines that are read.
 
-Invariant: types only, in the API server's spelling; msgspec skips all other fields without building them. `msgspec.Raw`
-marks what need not be decoded for most objects. `decode` turns these structs into the model.
+Invariant: types only, with the API's field names; msgspec skips all other fields without building them. `msgspec.Raw`
+marks fields that need not be decoded for most objects. `decode` converts these structs into the model.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Meta(ObjectIdentity):
 
 
 class Identified(Wire):
-    """Any object, decoded only as far as its identity."""
+    """Any object, of which only the identity is decoded."""
 
     metadata: ObjectIdentity = msgspec.field(default_factory=ObjectIdentity)
 
@@ -112,7 +112,7 @@ class WireNodeAffinity(Wire, omit_defaults=True):
 
 
 class Ignored(Wire):
-    """An object of which only the existence matters."""
+    """An object whose content does not matter, only that it exists."""
 
 
 class LabelSelector(Wire, omit_defaults=True):
@@ -177,7 +177,7 @@ class ClaimSource(Wire, omit_defaults=True):
 
 
 class WirePodVolume(Wire, omit_defaults=True):
-    """v1.Volume: only the kinds that tie a pod to a place."""
+    """v1.Volume: only the kinds that limit where a pod can run."""
 
     name: str = ""
     persistent_volume_claim: ClaimSource | None = None
@@ -231,7 +231,7 @@ class WireCondition(Wire):
 
 
 class ContainerStatus(Wire):
-    """v1.ContainerStatus: what the container really has."""
+    """v1.ContainerStatus: the resources that the container really has."""
 
     name: str = ""
     allocated_resources: Amounts | None = None

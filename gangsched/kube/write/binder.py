@@ -1,10 +1,11 @@
-"""Binder: binds pods to nodes, many at a time; each bind ends in exactly one Outcome (semantics B3).
+"""The binder binds pods to nodes, many at a time; each bind ends in exactly one Outcome (semantics B3).
 
-Invariant: only an answer that proves refusal ends a bind as refused. After any other answer the request may still be
-carried out, so the pod keeps its room: the bind is repeated to the same node while the pod still fits there, and the
+Invariant: a bind counts as refused only after an answer that proves it. After any other answer the request may still be
+carried out, so the pod keeps its room: the bind is sent again to the same node while the pod still fits there, and the
 pod is read until the result is certain. The server accepts only one of two binds of a pod. A failed bind is never
-retried here; one stopped by the write gate has failed, unless it was sent before. Binds take precedence over all other
-writes, which wait by `idle` and `fate`; undecided binds delay nothing. It does *not* choose or free nodes.
+retried here. A bind that the write gate stops has failed, unless it was already sent. Binds take precedence over all
+other writes, which wait by `idle` and `fate`; undecided binds delay no other write. The binder does *not* choose or
+release nodes.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ SENDS = 10
 
 
 class BindFate(Enum):
-    """Known result of a bind."""
+    """The known result of a bind."""
 
     PENDING = "pending"
     BOUND = "bound"
@@ -74,7 +75,7 @@ class BindCounts:
 
 @dataclass(frozen=True, slots=True)
 class Undecided:
-    """A bind that may still be carried out, until `certain_s`."""
+    """A bind that may still be carried out, at most until `certain_s`."""
 
     bind: Bind
     certain_s: float
@@ -139,7 +140,7 @@ class Binder:
         return len(self._pending)
 
     def fate(self, uid: str) -> BindFate | None:
-        """Result of the last bind of this pod; None if it failed, or there was none recently."""
+        """Result of the last bind of this pod; None if it failed, or if there was no recent bind."""
         if uid in self._pending:
             return BindFate.PENDING
         return BindFate.BOUND if uid in self._bound else None
@@ -156,7 +157,7 @@ class Binder:
         self.counts.submitted += len(binds)
 
     def undecided(self) -> tuple[Undecided, ...]:
-        """Binds that may still be carried out, after `run` was cancelled and nothing is sent any more."""
+        """Binds that may still be carried out. Call it after `run` was cancelled, when no more requests are sent."""
         open_s = self._runtime.now() + REQUEST_TIMEOUT_S + STORAGE_TIMEOUT_S
         return tuple(
             Undecided(attempt.bind, open_s if attempt.is_sent else attempt.certain_s)
@@ -165,7 +166,9 @@ class Binder:
         )
 
     def adopt(self, undecided: Sequence[Undecided]) -> None:
-        """Read the pods of another binder's undecided binds until each result is certain; no bind is sent again."""
+        """Read the pods of another binder's undecided binds until each result is certain, without sending a bind
+        again.
+        """
         for each in undecided:
             fault = Unreachable("the Lease was lost before the bind was answered")
             self._enter(
@@ -180,7 +183,7 @@ class Binder:
         self.idle.clear()
 
     async def run(self) -> None:
-        """Bind until cancelled; unanswered binds are then left to the next start (semantics B4)."""
+        """Bind until cancelled; unanswered binds are then resolved by the next start (semantics B4)."""
         async with asyncio.TaskGroup() as group:
             for number in range(self._connections):
                 group.create_task(self._work(group), name=f"binder {number}")

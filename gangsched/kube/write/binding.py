@@ -1,4 +1,4 @@
-"""A bind on the wire: the request, and the result read back from the pod."""
+"""The request of a bind, and how its result is read back from the pod."""
 
 from __future__ import annotations
 

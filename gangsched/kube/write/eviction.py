@@ -1,8 +1,8 @@
-"""An eviction on the wire: the requests, and the meaning of an answer or of the pod read back (semantics V14).
+"""The requests of an eviction, and the meaning of an answer or of the pod that is read back (semantics V14).
 
-Invariant: pure functions, measured against kube-apiserver 1.36. Only proof counts as an end: 409 may mean another uid
-or a conflict in storage, and 500 a pod under two PodDisruptionBudgets or anything unforeseen, so after these the pod
-itself is read.
+Invariant: pure functions, tested against kube-apiserver 1.36. An eviction has ended only if that is certain: 409 may
+mean another uid or a conflict in storage, and 500 a pod with two PodDisruptionBudgets or any other error, so after
+these answers the pod itself is read.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ DISRUPTION_BUDGET = "DisruptionBudget"
 
 
 class Said(NamedTuple):
-    """Result of a request: `result` if the eviction ended with it, otherwise it is retried.
+    """Meaning of an answer; `result` is set if the eviction has ended, otherwise it is retried.
 
-    `is_refused`: the API server will not carry it out for now; `is_open`: the pod must be read to know;
-    `may_lack_right`: the permission to evict must be checked.
+    `is_refused`: the API server refuses it for now. `is_open`: the pod must be read to know the result.
+    `may_lack_right`: it must be checked whether the permission to evict is missing.
     """
 
     message: str
@@ -73,7 +73,7 @@ def disruption_target(at: str) -> dict[str, str]:
 
 
 def after(fault: Fault) -> Said:
-    """Meaning of a failed request for the eviction."""
+    """Meaning of the answer to a failed eviction request."""
     text = str(fault)
     if isinstance(fault, Fenced):
         return Said(text, EvictionResult.FAILED)
@@ -104,7 +104,7 @@ _decoder = msgspec.json.Decoder(_VictimPod)
 
 
 def read_back(order: Evict, answer: bytes, said: Said) -> Said:
-    """Result according to the pod itself; `said` if it adds nothing. Raises msgspec.DecodeError."""
+    """Result according to the pod that was read; `said` if the pod does not change it. Raises msgspec.DecodeError."""
     meta = _decoder.decode(answer).metadata
     if meta.uid != order.uid:
         return Said("the pod was deleted and recreated", EvictionResult.GONE)

@@ -1,7 +1,7 @@
-"""A queue in which namespaces alternate, so that no tenant waits behind another's backlog.
+"""A queue in which namespaces alternate, so that no tenant waits for the backlog of another.
 
-Invariant: first in, first out within a namespace; round robin between namespaces that need not wait. It neither
-inspects items nor waits.
+Invariant: first in, first out within a namespace; round robin among the namespaces that need not wait. The queue
+neither inspects items nor sleeps.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class FairQueue(Generic[T]):
         self._queues.setdefault(namespace, deque()).append(item)
 
     def pop(self, wait_s: Callable[[str], float]) -> T | None:
-        """Next item of the next namespace that need not wait; None if all must."""
+        """Next item of the next namespace that need not wait; None if all namespaces must wait."""
         for _ in range(len(self._queues)):
             namespace, items = next(iter(self._queues.items()))
             if wait_s(namespace) <= 0:
@@ -45,7 +45,7 @@ class FairQueue(Generic[T]):
         return self._pop_from(namespace, items)
 
     def heads(self) -> list[T]:
-        """Oldest item of every namespace."""
+        """The oldest item of every namespace."""
         return [items[0] for items in self._queues.values()]
 
     def _pop_from(self, namespace: str, items: deque[T]) -> T:

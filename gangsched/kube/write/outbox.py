@@ -1,9 +1,9 @@
-"""Outbox: pending writes, the last one per object, never before a bind.
+"""The outbox: pending writes, of which only the last one per object is sent, never before a bind.
 
-Invariant: an order is in exactly one `_Stage`; a newer value of the same key replaces an unsent one; one worker at a
-time writes a key, in order; a fault is retried with back-off until the order is done, replaced or refused. Namespaces
+Invariant: an order is in exactly one `_Stage`. A newer value of the same key replaces an unsent one. One worker at a
+time writes a key, in order. A fault is retried with back-off until the order is done, replaced or refused. Namespaces
 alternate, within the rates of `WriteLimits`. An order waits for a pause between binds as long as its `Level` allows.
-The `Writer` decides what is written and whether it still must be.
+The `Writer` decides what is written and whether it still must be written.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class Outbox(Generic[V]):
         return key in self._orders
 
     def put(self, key: Hashable, value: V, *, after_s: float = 0.0) -> None:
-        """Write `value` for `key`, replacing an unsent value; the first one after `after_s`."""
+        """Write `value` for `key`, replacing an unsent value; if there is none, not before `after_s` have passed."""
         self.counts.ordered += 1
         order = self._orders.get(key)
         if order is None:
@@ -125,7 +125,7 @@ class Outbox(Generic[V]):
                 self._enqueue(order)
 
     def answered(self, key: Hashable) -> None:
-        """Release the write that waits for the answer to a bind."""
+        """Release the write that waits until a bind is answered."""
         order = self._orders.get(key)
         if order is not None and order.stage is _Stage.AWAITING_BIND:
             self._enqueue(order)

@@ -1,6 +1,6 @@
-"""Pauses between binds, in which everything else is written.
+"""Pauses between binds, in which all other writes are sent.
 
-Invariant: conditions, statuses and Events never delay a bind; they wait here, up to their own limit.
+Invariant: conditions, statuses and Events never delay a bind; they wait here, each up to its own limit.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ INSTANT_S = 1e-6
 
 
 class Binding(Protocol):
-    """Whether binds are in flight: `idle` is set while none is, since `idle_since_s`."""
+    """Whether binds are in flight: `idle` is set while there is none, since `idle_since_s`."""
 
     idle: asyncio.Event
     idle_since_s: float
@@ -37,7 +37,7 @@ class Pause:
         return left_s if left_s > INSTANT_S else 0.0
 
     async def wait(self, pause_s: float, *, until_s: float) -> None:
-        """Return once no bind was in flight for `pause_s`, at `until_s` at the latest."""
+        """Return once no bind has been in flight for `pause_s`, at `until_s` at the latest."""
         runtime = self._runtime
         while (missing_s := self.missing_s(pause_s)) and (left_s := until_s - runtime.now()) > 0:
             if self._binding.idle.is_set():

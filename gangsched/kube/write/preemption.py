@@ -1,10 +1,10 @@
 """PreemptionWriter: nominations, conditions of victims, and evictions, in the order of semantics V13.
 
 Invariant: no pod is evicted before every nominated member has its node and every victim its reason; the state then
-decides whether evictions follow. Every write may be repeated: each has the uid as a precondition, and a restart orders
-the rest of a preemption again. An eviction ends in one Evicted, a preparation in one PreemptionPrepared, unless they
-are cancelled. Without the permission to evict, this process sends nothing more. It does *not* choose victims or undo
-evictions.
+decides whether evictions follow. Every write may be repeated: each has the uid as a precondition, and after a restart
+the missing writes are ordered again. Unless cancelled, an eviction ends in one Evicted, and a preparation in one
+PreemptionPrepared. Once the permission to evict is missing, this process sends no more evictions. The writer does *not*
+choose victims or undo evictions.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class _Preemption:
 
 
 class PreemptionWriter:
-    """Writes preemptions; `order` never blocks; `run` never returns. `connections` limits requests in flight, in
+    """Writes preemptions; `order` never blocks; `run` never returns. `connections` limits its requests in flight, in
     addition to those of binds.
     """
 
@@ -132,7 +132,7 @@ class PreemptionWriter:
         self._closing = False
 
     def order(self, order: PreemptionOrder) -> None:
-        """Start an order."""
+        """Start to carry out an order."""
         if isinstance(order, CancelPreemption):
             self._clearing.update(member.uid for member in order.members)
         self._orders.put_nowait(order)
@@ -146,7 +146,7 @@ class PreemptionWriter:
         self._on_cleared = call
 
     async def run(self) -> None:
-        """Carry out orders until cancelled; a restart finds what is left (semantics V24)."""
+        """Carry out orders until cancelled; a restart continues with unfinished ones (semantics V24)."""
         async with asyncio.TaskGroup() as group:
             while True:
                 order = await self._orders.get()
@@ -161,7 +161,7 @@ class PreemptionWriter:
     async def drain(self, timeout_s: float) -> int:
         """Wait up to `timeout_s` until requests are answered; return how many orders are unfinished.
 
-        Nothing is retried from now on.
+        From this call on, no request is retried.
         """
         self._closing = True
         tasks = [task for preemption in self._under_way.values() for task in preemption.tasks]

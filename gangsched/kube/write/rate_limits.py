@@ -1,7 +1,7 @@
 """Rate limits of writes per object, per namespace and in total (docs/reference/settings.md).
 
-Invariant: token buckets. A writer queries the time until a token is available, and takes the token then; nothing sleeps
-here.
+Invariant: token buckets. A writer asks for the time until a token is available, and takes the token then; these
+functions do not sleep.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class Rate:
 class WriteLimits:
     """Rates of all writes except binds.
 
-    `total` and `namespace` apply to conditions and statuses together, and separately to Events; `object` to each pod's
-    condition and each PodGroup's status, `event` to the Events about each object.
+    `total` and `namespace` limit conditions and statuses together, and Events separately. `object` limits the condition
+    of each pod and the status of each PodGroup, `event` the Events about each object.
     """
 
     total: Rate = Rate(5_000, 1 / 400)
@@ -43,8 +43,8 @@ class WriteLimits:
     def of(cls, writes_per_s: float) -> WriteLimits:
         """Limits derived from the sustained rate of the whole cluster.
 
-        The burst is 12.5 s of it: 5,000 at 400/s, so that a gang of 5,000 pods is reported at once. A namespace has
-        half of the rate and 40 % of the burst, so that none delays the others.
+        The burst is the rate times 12.5 s: 5,000 at 400/s, so that a gang of 5,000 pods is reported at once. A
+        namespace has half of the rate and 40 % of the burst, so that none delays the others.
         """
         burst = max(1, round(12.5 * writes_per_s))
         namespace = Rate(max(1, round(5 * writes_per_s)), 2 / writes_per_s)
@@ -54,8 +54,8 @@ class WriteLimits:
 class TokenBuckets(Generic[K]):
     """One bucket of the same rate per key; the bucket of an unknown key is full.
 
-    A bucket is one number: when it will be full again (the generic cell rate algorithm). Nearly full buckets are
-    dropped once their number has doubled, and all buckets of deleted objects.
+    A bucket is stored as one number: the time at which it will be full again (generic cell rate algorithm). Buckets of
+    deleted objects are dropped, and nearly full buckets whenever the number of buckets has doubled.
     """
 
     def __init__(self, rate: Rate, now: Now) -> None:
@@ -77,7 +77,7 @@ class TokenBuckets(Generic[K]):
         return left_s if left_s > INSTANT_S else 0.0
 
     def take(self, key: K) -> None:
-        """Take a token, also in advance."""
+        """Take a token, even if none is available yet."""
         if not self._rate.every_s:
             return
         now_s = self._now()
@@ -89,12 +89,12 @@ class TokenBuckets(Generic[K]):
             self._forget_at = max(BUCKETS, 2 * len(self._full_s))
 
     def forget(self, key: K) -> None:
-        """Drop the buckets of a deleted object; a new object has another uid."""
+        """Drop the buckets of a deleted object; a recreated object has another uid."""
         self._full_s.pop(key, None)
 
 
 class WriteBudget:
-    """Limits of all namespaces together, and of each."""
+    """Limits of all namespaces together and of each namespace."""
 
     def __init__(self, limits: WriteLimits, now: Now) -> None:
         self._total: TokenBuckets[None] = TokenBuckets(limits.total, now)

@@ -1,7 +1,7 @@
-"""Recently written values by key; limited in time and number.
+"""A cache of recently written values by key, limited in time and number.
 
-Invariant: an entry lives for `for_s` seconds, and is removed by the next write after that; above `limit` the oldest are
-removed. At a steady rate of writes the size is therefore constant.
+Invariant: an entry expires after `for_s` seconds and is removed by the next write; above `limit` entries the oldest are
+removed. So the size is constant at a steady rate of writes.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Invariant: recording never blocks and never delays a bind. If the queue is full, Normal Events about pods are dropped
 first, oldest first, and counted. The same text about the same object within ten minutes is one Event with a series,
 whose count is written at most once a minute; a bind of the pod, or its deletion, ends the series. Events about one
-object are limited like client-go's spam filter. A lost Event is no fault: it is tried a few times and then dropped.
+object are limited as by client-go's spam filter. An Event is tried a few times and then dropped.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ EVENTS = Kind(noun="Events", levels=LEVELS, tries=4, final=frozenset({BAD_REQUES
 
 @dataclass(slots=True)
 class RecorderCounts(OutboxCounts):
-    """Counters for metrics. `filtered` Events exceeded the rate."""
+    """Counters for metrics. `filtered` counts Events that exceeded the rate."""
 
     recorded: int = 0
     repeated: int = 0
@@ -144,7 +144,7 @@ class Recorder:
         self._of_object.forget(uid)
 
     def due(self, entry: _Entry) -> IsDue:
-        """Never, if the object had too many Events recently."""
+        """Never if the object had too many Events recently, otherwise now."""
         if self._of_object.wait_s(entry.about):
             self.counts.filtered += 1
             return IsDue.NEVER

@@ -1,7 +1,7 @@
 """Status: conditions and annotations of pods, and the status of PodGroups (semantics E1, E3, T2).
 
-Invariant: last write wins per object; a write that changes nothing is skipped, as is any about a pod that is bound or
-being bound. Pods are only written through pods/status. The texts come from the state.
+Invariant: only the last write per object is sent. A write that changes nothing is skipped, and so is a write about a
+pod that is bound or being bound. Pods are only written through pods/status. The texts come from the state.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class BindProgress(Binding, Protocol):
     """The part of the binder that status writers need."""
 
     def fate(self, uid: str) -> BindFate | None:
-        """Result of the last bind of a pod."""
+        """Result of the last bind of a pod, if known."""
 
 
 class StatusWriter:
@@ -99,17 +99,17 @@ class StatusWriter:
                 self.pod_groups.put((order.api_group, order.namespace, order.name), order)
 
     def answered(self, outcome: Outcome) -> None:
-        """Release the writes about a pod whose bind was answered."""
+        """Send the writes about a pod that waited until its bind was answered."""
         self.conditions.answered(outcome.uid)
 
     def cleared(self, uid: str) -> None:
-        """Release the refusal of a pod whose nomination was cleared."""
+        """Send the refusal of a pod that waited until its nomination was cleared."""
         self.conditions.answered(uid)
 
     def forget(self, uid: str) -> None:
-        """A pod or PodGroup is gone, and with it what was written to it.
+        """Drop what is stored about a deleted pod or PodGroup.
 
-        The rate limiter of a PodGroup is kept by name: recreating it gives no new burst.
+        The rate limiter of a PodGroup is kept by name, so recreating it gives no new burst.
         """
         self._pods.written.forget(uid)
         self._statuses.written.forget(uid)
@@ -140,7 +140,9 @@ class PodConditions:
         self.written: Recent[str, tuple[int, float]] = Recent(runtime.now, for_s=UNCHANGED_FOR_S)
 
     def due(self, order: SetPodCondition) -> IsDue:
-        """Never if it was just written or the pod is bound; later while the pod is being bound."""
+        """Never if the condition was just written or the pod is bound; later while the pod is being bound; otherwise
+        now.
+        """
         match self._binds.fate(order.uid):
             case BindFate.BOUND:
                 return IsDue.NEVER
@@ -166,24 +168,26 @@ class PodConditions:
 
 
 class TimeoutAnnotations:
-    """Writes the timeout annotation; writing it twice is harmless (T2)."""
+    """Writes the timeout annotation, possibly more than once, which is harmless (T2)."""
 
     def __init__(self, client: RestClient) -> None:
         self._client = client
 
     def due(self, order: MarkTimedOut) -> IsDue:
-        """Always."""
+        """Always now."""
         return IsDue.NOW
 
     async def write(self, order: MarkTimedOut) -> None:
-        """Patch the pod's status, which may carry annotations."""
+        """Patch the annotation into the pod through pods/status, which accepts annotations."""
         await patch_pod(self._client, order, {"annotations": {TIMEOUT: "true"}})
 
 
 async def patch_pod(
     client: RestClient, pod: SetPodCondition | MarkTimedOut, metadata: Mapping[str, object], **more: object
 ) -> None:
-    """PATCH pods/status; the uid in the body is a precondition, so a pod recreated under the name is not changed."""
+    """PATCH pods/status. The uid in the body is a precondition, so that a recreated pod with the same name is not
+    changed.
+    """
     body = msgspec.json.encode({"metadata": {"uid": pod.uid, **metadata}, **more})
     await client.request("PATCH", f"{pod_path(pod)}/status", body, content_type=STRATEGIC_PATCH)
 
@@ -198,14 +202,14 @@ class PodGroupStatuses:
         self._no_subresource: dict[tuple[str, str], float] = {}
 
     def due(self, order: SetPodGroupStatus) -> IsDue:
-        """Never if it equals the last one written."""
+        """Never if the status equals the last one written."""
         last = self._last(order.uid)
         if not last:
             return IsDue.NOW
         return IsDue.NEVER if all(last.get(key) == value for key, value in self._merged(order).items()) else IsDue.NOW
 
     async def write(self, order: SetPodGroupStatus) -> None:
-        """Merge a status."""
+        """Merge the status into the object."""
         plural = DIALECTS[order.api_group].plural
         path = f"/apis/{order.api_group}/{order.version}/namespaces/{order.namespace}/{plural}/{order.name}"
         await self._patch(order, path)
@@ -266,7 +270,9 @@ class PodGroupStatuses:
 def merge_conditions(
     new: Sequence[Mapping[str, Any]], old: Sequence[Mapping[str, Any]], now: str
 ) -> list[dict[str, Any]]:
-    """`new` with a lastTransitionTime each: the old one if the status is unchanged, else the given one, else `now`."""
+    """`new` with a lastTransitionTime for each condition: the old one if the status is unchanged, else the given one,
+    else `now`.
+    """
     before = {condition.get("type"): condition for condition in old}
     merged = []
     for condition in new:

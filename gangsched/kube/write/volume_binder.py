@@ -1,9 +1,9 @@
-"""VolumeBinder: writes to claims and volumes (those of kube-scheduler's PreBind of VolumeBinding).
+"""The VolumeBinder writes claims and volumes before binds, as PreBind of kube-scheduler's VolumeBinding does.
 
-Invariant: it writes each decision once, and answers with the resulting versions or with the pod's one BindFailed. It
-does not wait for claims to be bound: the state sees that. A bind whose pod uses ResourceClaims is first added to them,
-then passed to the binder; one without is passed on directly. A request for a volume is withdrawn only while it is still
-the same request and there is no volume yet.
+Invariant: it writes each decision once, and answers with the resulting versions, or with the pod's only BindFailed. It
+does not wait for claims to be bound, because the state sees that in the watch. A pod that uses ResourceClaims is first
+added to them, and its bind is then passed to the binder; other binds are passed on directly. A request for a volume is
+withdrawn only while it is still the same request and no volume exists yet.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class VolumeBinder:
         self._queue: asyncio.Queue[BindOrder] = asyncio.Queue()
 
     def submit(self, orders: Sequence[BindOrder]) -> None:
-        """Pass on binds without claims, and start the other orders."""
+        """Pass on binds without claims, and start to carry out the other orders."""
         self._binds.submit([order for order in orders if isinstance(order, Bind) and not order.claims])
         for order in orders:
             if order.claims:

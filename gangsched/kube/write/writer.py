@@ -1,4 +1,4 @@
-"""Configuration of an outbox: its writer, levels of urgency, rates, and final faults.
+"""Configuration of an outbox: its writer, levels of urgency, rates, and faults after which it gives up.
 
 Invariant: types only; `outbox` interprets them.
 """
@@ -39,15 +39,15 @@ class Writer(Protocol[C_contra]):
     """Writes the orders of an outbox."""
 
     def due(self, value: C_contra) -> IsDue:
-        """Whether to write it; after AFTER_BIND the outbox waits for `answered`."""
+        """Whether to write the order now; after AFTER_BIND the outbox waits for `answered`."""
 
     async def write(self, value: C_contra) -> None:
-        """Write it. Raises Fault."""
+        """Write the order. Raises Fault."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Level:
-    """Orders of one urgency: they wait until no bind was in flight for `pause_s`, at most `patience_s`."""
+    """The orders of one urgency. They wait until no bind has been in flight for `pause_s`, at most `patience_s`."""
 
     pause_s: float = 0.0
     patience_s: float
@@ -58,8 +58,9 @@ class Level:
 class Kind:
     """One kind of order.
 
-    `noun` names it in warnings; `levels` come first to last; `rate` is that of each key; an answer of a `final` status
-    is not worth another try; `tries` None: without end; of more than `capacity` orders the last level loses its oldest.
+    `noun` names it in warnings; `levels` are in order of urgency; `rate` limits each key. After an answer with a
+    `final` status the order is not retried; it is tried `tries` times, without limit if None. If there are more than
+    `capacity` orders, the oldest of the last level is dropped.
     """
 
     noun: str
@@ -72,7 +73,7 @@ class Kind:
 
 @dataclass(slots=True)
 class OutboxCounts:
-    """Counters for metrics. `skipped` orders would have changed nothing."""
+    """Counters for metrics. `skipped` counts orders that would have changed nothing."""
 
     ordered: int = 0
     written: int = 0

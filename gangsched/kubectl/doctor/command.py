@@ -27,14 +27,14 @@ from gangsched.model.text import counted
 
 @dataclass(slots=True)
 class Report:
-    """Findings of the checks; `unchecked` is the reason by skipped check, `facts` a value by title."""
+    """Findings of the checks. `unchecked` maps each skipped check to the reason, `facts` each title to a value."""
 
     findings: list[Finding] = field(default_factory=list)
     unchecked: dict[str, str] = field(default_factory=dict)
     facts: dict[str, str] = field(default_factory=dict)
 
     def look(self, what: str, check: Callable[[], Iterable[Finding]]) -> None:
-        """Add the findings of a check; a check without permission counts as skipped."""
+        """Run a check and add its findings; if a permission is missing, the check counts as skipped."""
         try:
             self.findings += check()
         except ApiFault as fault:

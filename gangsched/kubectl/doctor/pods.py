@@ -1,6 +1,6 @@
 """Checks of pods: schedulers that do not run, missing PodGroups, nodes shared by several schedulers.
 
-Invariant: pure. A scheduler is known to run if it bound a pod or reported why it did not.
+Invariant: pure functions. A scheduler counts as running if it bound a pod, or reported why it did not.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ USUAL = ("gangsched", "default-scheduler")
 
 
 def unserved(pods: Sequence[Pod], ours: Collection[str], now_s: float) -> Iterator[Finding]:
-    """schedulerNames of waiting pods that no scheduler serves, each with the most similar served name.
+    """schedulerNames of waiting pods that no scheduler serves, each with the most similar name that is served.
 
     `ours` are the names of the installed gangsched.
     """
@@ -45,7 +45,7 @@ def unserved(pods: Sequence[Pod], ours: Collection[str], now_s: float) -> Iterat
 
 
 def missing_pod_groups(pods: Sequence[Pod], existing: Mapping[str, Collection[str]]) -> Iterator[Finding]:
-    """Gangs that need a missing PodGroup, each with the most similar name in its namespace.
+    """Gangs whose PodGroup is missing, each with the most similar PodGroup name in its namespace.
 
     `existing` are ids ("namespace/name") of PodGroups by API group; gangs of other API groups are left out.
     """

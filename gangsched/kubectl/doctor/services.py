@@ -1,4 +1,4 @@
-"""Checks of the installation: versions, the scheduler, definitions of PodGroups, APIServices."""
+"""Checks of the installation: versions, the scheduler, CRDs of PodGroups, APIServices."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Scheduler(NamedTuple):
 
 
 def scheduler(client: BlockingClient) -> Scheduler:
-    """Find the scheduler by the label of its Deployments, in any namespace. Raises Fault."""
+    """Find the scheduler in any namespace, by the label of its Deployment. Raises Fault."""
     deployments = client.get(DEPLOYMENTS).get("items") or ()
     names: list[str] = []
     accelerators: set[str] = set()
@@ -79,7 +79,7 @@ def scheduler(client: BlockingClient) -> Scheduler:
 
 
 def gpu_policy(settings: Mapping[str, Any]) -> GpuPolicy:
-    """Accelerators according to these settings; a list may be one text with commas."""
+    """The accelerators according to these settings, in which a list may be a text with commas."""
     stated = settings.get("accelerators") or ()
     names = stated.split(",") if isinstance(stated, str) else map(str, stated)
     return GpuPolicy(accelerators=frozenset(name.strip() for name in names))
@@ -127,7 +127,9 @@ def serving_gangs(client: BlockingClient) -> list[str]:
 
 
 def definitions(serving: Sequence[str]) -> Iterator[Finding]:
-    """Findings about PodGroups of several API groups: which one kubectl shows, and whether any is read."""
+    """Findings about several API groups with PodGroups: which one kubectl shows, and whether gangsched reads any of
+    them.
+    """
     alike = [api_group for api_group in serving if DIALECTS[api_group].plural == "podgroups"]
     if len(alike) > 1:
         others = " and ".join(alike[1:])
@@ -146,7 +148,7 @@ def definitions(serving: Sequence[str]) -> Iterator[Finding]:
 
 
 def without_status(client: BlockingClient, serving: Collection[str]) -> Iterator[Finding]:
-    """Definitions of other owners whose PodGroups have no status subresource. Raises Fault."""
+    """CRDs of other owners whose PodGroups have no status subresource. Raises Fault."""
     for api_group in sorted({X_K8S, SIGS} & set(serving)):
         try:
             body = client.get(f"{DEFINITIONS}/podgroups.{api_group}")
@@ -167,7 +169,7 @@ def without_status(client: BlockingClient, serving: Collection[str]) -> Iterator
 
 
 def unavailable(services: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
-    """APIServices whose server does not answer: they block discovery and the deletion of namespaces."""
+    """APIServices whose server does not answer, which blocks discovery and the deletion of namespaces."""
     for service in services:
         conditions = (service.get("status") or {}).get("conditions") or ()
         for condition in conditions:

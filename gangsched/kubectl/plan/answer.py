@@ -16,10 +16,10 @@ from gangsched.model.text import counted
 
 @dataclass(slots=True)
 class PlanAnswer:
-    """Result; `nodes` are kinds of nodes with numbers, `assignments` (pod set, node, pods). `domains` are the
-    best ones of required levels.
+    """The answer for one gang. `nodes` are kinds of nodes with their number, `assignments` (pod set, node, pods), and
+    `domains` the best domains of required levels.
 
-    `fits` is also true if other pods would be evicted for it first; the message says so then.
+    `fits` is also true if other pods would be evicted first; the message then says so.
     """
 
     fits: bool
@@ -52,7 +52,7 @@ def of_review(status: Mapping[str, Any]) -> PlanAnswer:
 
 
 def lines(wanted: ManifestGang, namespace: str, answer: PlanAnswer) -> list[Line | str]:
-    """Text output: yes or no first."""
+    """The answer as text; its first line is yes or no."""
     of = counted(wanted.pods, "pod")
     name = f"Gang {namespace}/{wanted.name}" if wanted.declared else f"{namespace}/{wanted.name}, as one gang of {of},"
     if answer.fits:

@@ -1,8 +1,8 @@
 """A local plan: a snapshot with the pods of the manifest added, for clusters without placement reviews.
 
-Invariant: it is the scheduler's own plan on readable objects (`snapshot.replay`); nothing is written. The pods wait
-together with all waiting pods, created now, and replace those of the same gang. Missing requests default to limits and
-the PriorityClass gives the priority, as in the API server; LimitRanges and webhooks are ignored.
+Invariant: it is the scheduler's own plan on readable objects (`snapshot.replay`); nothing is written. The pods of the
+manifest are added to all waiting pods, as created now, and replace existing pods of the same gang. Missing requests
+default to limits and the PriorityClass gives the priority, as in the API server; LimitRanges and webhooks are ignored.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ UID = "planned-"
 
 
 def plan_here(taken: SnapshotFile, wanted: ManifestGang, namespace: str, priorities: Mapping[str, int]) -> PlanAnswer:
-    """Whether the gang would start on this snapshot; `priorities` are values of PriorityClasses.
+    """Check whether the gang would start on this snapshot; `priorities` are values of PriorityClasses.
+
     Raises CannotAnswer.
     """
     try:

@@ -1,8 +1,8 @@
 """Manifests: the pod templates of workloads, their numbers of pods, and their gangs.
 
-Invariant: what a controller would create is derived from the manifest alone; where that is impossible, an error says
-so. Pods whose metadata name a gang belong to it. Pods of one object that name none are evaluated as one gang, as
-operators create it with gang scheduling enabled.
+Invariant: the pods that a controller would create are derived from the manifest alone; if that is impossible, an error
+says so. Pods whose metadata names a gang belong to it. Pods of one object that name no gang are evaluated as one gang,
+which operators would create with gang scheduling enabled.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The file of a snapshot: gzipped JSON, objects in the API server's spelling, reduced to the fields that are read.
+"""The file of a snapshot: gzipped JSON with API objects, reduced to the fields that are read.
 
 Invariant: readers decode the objects as the daemon does (`kube.read`), so both interpret them alike.
 """
@@ -56,7 +56,7 @@ def write(path: Path, snapshot: SnapshotFile) -> None:
 
 
 def read(path: Path) -> SnapshotFile:
-    """Read the file. Raises CannotAnswer if it is not a snapshot, or of a later format."""
+    """Read the file. Raises CannotAnswer if it is not a snapshot, or has a newer format."""
     try:
         snapshot = _decoder.decode(gzip.decompress(path.read_bytes()))
     except OSError as error:  # gzip.BadGzipFile is one

@@ -86,7 +86,7 @@ _token = re.compile(r"[A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?")
 
 
 def selected(objects: Iterable[Any]) -> set[str]:
-    """All texts below selector fields, which include every label that is matched."""
+    """All texts below selector fields, including every label that a selector names."""
     found: set[str] = set()
     for each in objects:
         for field, value in _fields(each):

@@ -1,7 +1,7 @@
 """`replay`: what the daemon would decide on a snapshot, with its own state and `plan()`, without a cluster.
 
-Invariant: objects are decoded as in the daemon, which starts as after a restart: what only its memory had (rounds,
-yields, waiting times) is not in a snapshot. The messages come from its own reports.
+Invariant: objects are decoded as in the daemon. The replay starts like a daemon after a restart: state that is only in
+memory (rounds, yields, waiting times) is not in a snapshot. The messages come from the daemon's own reports.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ KNOWN_FOR_S = 60.0
 
 @dataclass(slots=True)
 class ReplayedVerdict:
-    """The daemon's message for one gang, or plain pod, and for each of its waiting pods.
+    """What the daemon would report about one gang or plain pod, and about each of its waiting pods.
 
     `starts` maps pods that would be bound to their nodes.
     """
@@ -91,7 +91,7 @@ def _shown(verdict: ReplayedVerdict) -> str:
 
 
 def decide(taken: file.SnapshotFile, settings: Settings) -> list[ReplayedVerdict]:
-    """Verdicts on everything that waits, by name. Raises CannotAnswer for objects that cannot be decoded."""
+    """Verdicts on all waiting gangs and plain pods, by name. Raises CannotAnswer for objects that cannot be decoded."""
     wall_s = parse_timestamp(taken.taken_at)
     if wall_s is None:
         raise CannotAnswer(f"The snapshot's time is none: {taken.taken_at}.")

@@ -1,7 +1,7 @@
 """`snapshot`: reads what the daemon reads, and writes it to one file.
 
-Invariant: the resources are those of `kube.read.resources`. Nodes, pods and namespaces must be readable; others that
-are not count as unread, as for a daemon without permission.
+Invariant: the resources are those of `kube.read.resources`. Nodes, pods and namespaces must be readable. Other
+resources that the user may not read count as unread, as for a daemon without the permission.
 """
 
 from __future__ import annotations
