@@ -1,9 +1,10 @@
 """A constraint solver's answer, beside `plan` and the packing search: is there a place, and is every placement right?
 
-`python -m bench.solver [--cases 5000] [--seed 1]` draws small clusters with racks and zones. Groups of one required
-level, of two, and of gangs whose minimum is below their size go through `plan`; slices, in one and two layers, through
-`core.search`. Every answer is held against OR-tools' CP-SAT, and whatever is placed is read by a reader that knows
-neither. It fails if one answer differs.
+`python -m bench.solver [--cases 5000] [--seed 1] [--only trees]` draws small clusters with racks and zones. Groups of
+one required level, of two, of gangs whose minimum is below their size, and trees, whose children may require racks or
+zones and which may require a zone themselves, go through `plan`; slices, in one and two layers, through `core.search`.
+Every answer is held against OR-tools' CP-SAT, and whatever is placed is read by a reader that knows neither. It fails
+if one answer differs.
 """
 
 from __future__ import annotations
@@ -13,16 +14,18 @@ import random
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+import msgspec
 import numpy as np
 from ortools.sat.python import cp_model
 
-from bench.completeness import Case, cases, in_domains, sound
+from bench.completeness import Case, cases, in_domains, sound, sound_tree, trees
 from gangsched.core.cycle import plan
 from gangsched.core.search.packing import Packing, Piece, Step
 from gangsched.core.search.region import problem
 from gangsched.core.work import OutOfWork, Work
+from gangsched.model.gpu_policy import PlacementConstraints
 from gangsched.model.plan import Verdict
 from gangsched.model.reasons import Reason
 from gangsched.model.snapshot import Snapshot
@@ -37,17 +40,24 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="Does the search find exactly what a constraint solver finds?")
     parser.add_argument("--cases", type=int, default=5_000, help="cases of each family (default 5000)")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", default="", help="families whose name has this text")
     arguments = parser.parse_args(argv)
     print(f"seed {arguments.seed}\n{'family':24} {'cases':>6} {'fit':>6} {'differ':>7} {'milliseconds each':>18}")
     families: dict[str, Callable[[random.Random], tuple[bool, bool, float]]] = {
         "one required level": lambda rng: by_plan(rng, (RACK,), is_partial=False),
         "two required levels": lambda rng: by_plan(rng, (ZONE, RACK), is_partial=False),
         "minimum below the size": lambda rng: by_plan(rng, (RACK,), is_partial=True),
+        "trees": lambda rng: by_tree(rng, ()),
+        "trees, children in racks": lambda rng: by_tree(rng, (RACK,)),
+        "trees, racks and zones": lambda rng: by_tree(rng, (RACK, ZONE)),
+        "trees in one zone": lambda rng: by_tree(rng, (RACK, ZONE), is_whole=True),
         "slices": lambda rng: by_packing(rng, 1),
         "slices in two layers": lambda rng: by_packing(rng, 2),
     }
     differ = 0
     for name, decided in families.items():
+        if arguments.only not in name:
+            continue
         rng = random.Random(arguments.seed)
         answers = [decided(rng) for _ in range(arguments.cases)]
         wrong = sum(wanted != found for wanted, found, _ in answers)
@@ -85,35 +95,92 @@ def _decided(snapshot: Snapshot, case: Case) -> Verdict:
         unfinished = planned.unfinished
 
 
-def _fits(case: Case, labels: Sequence[str]) -> bool:
-    """The solver's answer: pods are placed one by one, all in one domain."""
-    model = cp_model.CpModel()
-    domains: dict[tuple[str, ...], list[int]] = {}
-    for number, node in enumerate(case.nodes):
-        if all(key in node.labels for key in labels):
-            domains.setdefault(tuple(node.labels[key] for key in labels), []).append(number)
-    chosen = {domain: model.new_bool_var("") for domain in domains}
-    if not chosen:
+def by_tree(rng: random.Random, labels: Sequence[str], *, is_whole: bool = False) -> tuple[bool, bool, float]:
+    """As `by_plan`, of a tree whose children require some of these labels, and which `is_whole` in one zone."""
+    case = next(trees(rng))
+    nodes = tuple(
+        msgspec.structs.replace(node, labels={**node.labels, **own})
+        for node, own in zip(case.nodes, (_nested(rng) for _ in case.nodes), strict=True)
+    )
+    gangs = [
+        replace(gang, constraints=PlacementConstraints(topology=tuple(sorted(rng.sample(labels, rng.randint(0, 1))))))
+        if labels
+        else gang
+        for gang in case.group.gangs
+    ]
+    for gang in gangs if len(labels) > 1 else ():
+        if rng.random() < 0.2:
+            gangs[gangs.index(gang)] = replace(gang, constraints=PlacementConstraints(topology=tuple(sorted(labels))))
+    group = replace(case.group, gangs=tuple(gangs), topology=(ZONE,) if is_whole else ())
+    case = replace(case, nodes=nodes, group=group)
+    snapshot = builders.snapshot(case.nodes)
+    started = time.process_time()
+    verdict = _decided(snapshot, case)
+    took = time.process_time() - started
+    found = verdict.reason is Reason.SCHEDULED
+    assert not found or _sound_in_domains(case, verdict), case
+    return _fits(case, group.topology), found, took
+
+
+def _nested(rng: random.Random) -> dict[str, str]:
+    """A rack in a zone; now and then a node is in none."""
+    zone = rng.choice("ab")
+    labels = {ZONE: zone, RACK: f"{zone}{rng.randint(0, 1)}"}
+    return {key: value for key, value in labels.items() if key == ZONE or rng.random() < 0.95}
+
+
+def _sound_in_domains(case: Case, verdict: Verdict) -> bool:
+    """As `completeness.sound_tree`, and whether each child and the tree keep to their domains."""
+    bare = tuple(replace(gang, constraints=PlacementConstraints()) for gang in case.group.gangs)
+    if not sound_tree(replace(case, group=replace(case.group, gangs=bare)), verdict):
         return False
-    model.add_exactly_one(chosen.values())
+    labels = {node.name: node.labels for node in case.nodes}
+    nodes = {each.pod.uid: each.node for each in verdict.binds}
+    asked = [(gang.constraints.topology, [pod.uid for pod in gang.pending]) for gang in case.group.gangs]
+    for keys, uids in [*asked, (case.group.topology, [*nodes])]:
+        for key in keys:
+            there = {labels[nodes[uid]].get(key) for uid in uids if uid in nodes}
+            if len(there) > 1 or None in there:
+                return False
+    return True
+
+
+def _fits(case: Case, labels: Sequence[str]) -> bool:
+    """The solver's answer: pods are placed one by one, all in one domain of the labels, a child's also of its own.
+
+    Of a tree so many children start as it needs, of any other group all gangs.
+    """
+    model = cp_model.CpModel()
+    whole = _domain(model, case, labels)
     used: dict[tuple[int, int], list[cp_model.LinearExpr]] = {}
-    for least, asks in case.gangs:
-        placed = []
+    starts = []
+    for (least, asks), gang in zip(case.gangs, case.group.gangs, strict=True):
+        own = _domain(model, case, gang.constraints.topology)
+        begins, placed = model.new_bool_var(""), list[cp_model.LinearExpr]()
+        starts.append(begins)
         for ask in asks:
-            own = []
-            for domain, inside in domains.items():
-                for place in inside:
-                    here = model.new_bool_var("")
-                    model.add_implication(here, chosen[domain])
-                    own.append(here)
-                    for r, amount in enumerate(ask):
-                        used.setdefault((place, r), []).append(amount * here)
-            model.add_at_most_one(own)
-            placed += own
-        model.add(sum(placed) >= least)
+            here = {place: model.new_bool_var("") for place in range(len(case.nodes))}
+            for place, is_here in here.items():
+                model.add(is_here <= whole[place])
+                model.add(is_here <= own[place])
+                for r, amount in enumerate(ask):
+                    used.setdefault((place, r), []).append(amount * is_here)
+            model.add_at_most_one(here.values())
+            placed += here.values()
+        model.add(sum(placed) >= least).only_enforce_if(begins)
+    least_children = case.group.min_children
+    model.add(sum(starts) >= (len(starts) if least_children is None else least_children))
     for (place, r), amounts in used.items():
         model.add(sum(amounts) <= case.free[place][r])
     return _solved(model)
+
+
+def _domain(model: cp_model.CpModel, case: Case, labels: Sequence[str]) -> list[cp_model.LinearExpr]:
+    """By node whether it is in the one domain that is chosen; nodes without a label are in none."""
+    codes = [tuple(node.labels.get(key) for key in labels) for node in case.nodes]
+    chosen = {code: model.new_bool_var("") for code in sorted({each for each in codes if None not in each})}
+    model.add_at_most_one(chosen.values())
+    return [chosen.get(code, 0) for code in codes]
 
 
 def _solved(model: cp_model.CpModel) -> bool:

@@ -86,9 +86,10 @@ class GangSpec:
     `total` is the expected number of members, never below `min_member` (I3). `group` is sorted and includes `id`,
     unless `group_problem` says that the declared list omits it; `group` is then the declared list, which is refused
     (I4). `group_problem` may also describe an error of the gang's tree. `parent` is the id of the gang's parent, "" for
-    none, and `min_children` the number of children that the gang declares for that parent (I9). `waiting_for` says why
-    the gang is uninitialised, None if it may be scheduled. `unsupported` says which requests of its pods gangsched does
-    not support, None for none. `sources` are (value, source) for every value, in a fixed order.
+    none; `min_children` and `tree_topology` are the number of children and the levels that the gang declares for it
+    (I9). `misplaced` says what is wrong with its topology or tree. `waiting_for` says why the gang is uninitialised,
+    None if it may be scheduled. `unsupported` names requests that gangsched does not support, None for none.
+    `sources` are (value, source) for every value, in a fixed order.
     """
 
     id: str
@@ -107,6 +108,8 @@ class GangSpec:
     group_problem: str | None = None
     parent: str = ""
     min_children: int | None = None
+    tree_topology: tuple[str, ...] = ()
+    misplaced: str | None = None
     sources: tuple[tuple[str, str], ...] = ()
     problems: tuple[Problem, ...] = ()
 
@@ -175,8 +178,7 @@ def gang_spec(
     min_member = reader.value(_MIN, spec=pod_group.min_member if pod_group else None)
     timeout_s = pod_group.schedule_timeout_s if pod_group else None
     missing = needs_pod_group and pod_group is None
-    # in the order in which `sources` names the values
-    total, mode = reader.total(min_member), reader.value_or(_MODE, Mode.STRICT)
+    total, mode = reader.total(min_member), reader.value_or(_MODE, Mode.STRICT)  # in the order of `sources`
     spec = GangSpec(
         id=gang,
         min_member=min_member,
@@ -190,16 +192,21 @@ def gang_spec(
         preemption_delay_s=reader.preemption_delay(defaults),
         waiting_for=_waiting_for(gang, min_member, missing=missing),
         pod_group_missing=missing,
-        group_problem=None if gang in group else _group_problem(gang, group, reader.sources[_GROUP.name]),
+        group_problem=None
+        if gang in group
+        else f"{reader.sources[_GROUP.name]} lists {_listed(group)} but not {_cut(gang)} itself",
         parent=(parent := reader.parent(gang)),
         min_children=reader.value(_MIN_CHILDREN),
+        tree_topology=pod_group.tree_topology if pod_group else (),
     )
     reader.problems += exclusive_jobs(reader.stated(), min_member)
+    misplaced = reader.misplaced(spec)
     return replace(
         spec,
         group_problem=spec.group_problem or _tree_problem(gang, group, parent),
         mode=reader.strict(spec),
-        waiting_for=spec.waiting_for or reader.misplaced(spec),
+        waiting_for=spec.waiting_for or misplaced,
+        misplaced=misplaced,
         unsupported=members_to_come(reader.stated(), spec.min_member, pod_group),
         sources=tuple(reader.sources.items()),
         problems=tuple(reader.problems),
@@ -231,15 +238,9 @@ def _waiting_for(gang: str, min_member: int | None, *, missing: bool) -> str | N
     if missing:
         return f"PodGroup {_cut(gang)} does not exist"
     if min_member is None:
-        return (
-            f"no valid minimum is given for gang {_cut(gang)}: set spec.minMember of its PodGroup, "
-            f"or {keys.MIN[0]} on its pods"
-        )
+        stated = f"set spec.minMember of its PodGroup, or {keys.MIN[0]} on its pods"
+        return f"no valid minimum is given for gang {_cut(gang)}: {stated}"
     return None
-
-
-def _group_problem(gang: str, group: tuple[str, ...], source: str) -> str:
-    return f"{source} lists {_listed(group)} but not {_cut(gang)} itself"
 
 
 def _tree_problem(gang: str, group: tuple[str, ...], parent: str) -> str | None:

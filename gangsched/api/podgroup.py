@@ -156,6 +156,7 @@ def parse_pod_group(body: Mapping[str, Any], *, api_group: str = "", version: st
             invalid=of.invalid,
             not_used=of.not_used,
             topology=of.topology,
+            tree_topology=of.tree_topology,
             priority=of.priority,
             problems=tuple(reader.problems),
             of_object=of_object,

@@ -115,7 +115,7 @@ def attempt(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> tuple[Trial,
     """Make one pass over the members, then a search if it failed; also return how many members found a node. A refusal
     is rolled back.
     """
-    if is_sliced(gangs):
+    if group.apart or is_sliced(gangs):
         trial = _in_slices(group, gangs, ledger)
         return trial, len(trial.placements)
     if ledger.scope.packed is not None and (found := reserved(*ledger.scope.packed)) is not None:
@@ -264,6 +264,8 @@ def _completed(found: Found, group: Group, gangs: Sequence[Gang], ledger: Ledger
     for gang in gangs:
         placed = {placement.pod.uid for placement in found[gang.id]}
         trial.attempted += len(placed)
+        if group.apart:
+            continue  # members above a child's minimum are placed by the tree, in the child's domain
         try:
             rest = [pod for pod in gang.pending if pod.uid not in placed]
             if gang.constraints.slices:

@@ -1,8 +1,8 @@
 """Trees: gangs with one parent, its children, of which a minimum starts together and each other one whole (I9).
 
 Invariant: a child starts whole or not at all. What is above a minimum, of a child or of the tree, is placed after all
-minimums. Children that require no domains are placed together, and are refused only after every choice of different
-ones was tried; those that do are placed one after the other, each in domains of its own.
+minimums. Children are refused only after every choice of different ones was tried, those that require domains in every
+arrangement.
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ from gangsched.core.permit import permitted
 from gangsched.core.pre_filter import not_ready
 from gangsched.core.progress import Progress
 from gangsched.core.reserve import Ledger
+from gangsched.core.search.find import PODS
+from gangsched.core.search.openings import ways
+from gangsched.core.search.slices import may_be_slices
 from gangsched.core.work import OutOfWork
 from gangsched.model.gang import Gang, Group, MatchPolicy, Placement, Refusal
 from gangsched.model.objects import Pod
@@ -28,6 +31,8 @@ Made: TypeAlias = tuple[Verdict, Sequence[Gang]]
 UNITS_A_CHOICE = 10
 """Units of coming to one choice of children, with a fifth of one for each child of it."""
 FIRST = "first choice"
+MOST_CHOICES = 2_000
+"""Choices of children after which a tree waits for a change: 64 of 128 different ones are more than can be tried."""
 
 
 def needed(group: Group) -> Group:
@@ -59,6 +64,7 @@ class TreeDecision:
     made: list[Verdict] = field(default_factory=list)
     told: dict[str, Refusal] = field(default_factory=dict)
     above: list[Gang] = field(default_factory=list)
+    kept: list[Made] = field(default_factory=list)
     _kinds: dict[str, object] = field(default_factory=dict)
     _of_choice: list[str] = field(default_factory=list)
 
@@ -106,6 +112,9 @@ class TreeDecision:
             self.ledger.work.charge(UNITS_A_CHOICE + lack // 5 if number >= progress.refuted else 1)
             if number < progress.refuted:
                 continue
+            if number == MOST_CHOICES:
+                proven = False
+                break
             self._of_choice.clear()
             found = self._fit(f"choice {number}", chosen)
             if not isinstance(found, Verdict):
@@ -122,7 +131,7 @@ class TreeDecision:
         assert first is not None
         several = lack < len(ready) and len({*map(self._kind, ready)}) > 1
         if several:
-            proven = len(self._apart(ready)) == 1
+            proven = proven and (len(self._apart(ready)) == 1 or may_be_slices(ready, self.ledger.table))
             told = placing.no_choice(self.group, first.told, lack, len(ready), proven=proven)
             told = replace(told, never=told.never and self._none_ever(ready, lack))
             shapes = dict.fromkeys(pod.shape for gang in ready for pod in gang.pending)
@@ -139,7 +148,7 @@ class TreeDecision:
             return
         fit = [gangs for gangs in kinds if self._hopeless(gangs[0]) is None]
         first = Counter(self._kind(gang) for gang in ready[:lack])
-        for counts in _counts([len(gangs) for gangs in fit], lack):
+        for counts in ways([len(gangs) for gangs in fit], lack):
             chosen = [gang for gangs, count in zip(fit, counts, strict=True) for gang in gangs[:count]]
             if Counter(map(self._kind, chosen)) != first:
                 yield chosen
@@ -179,28 +188,34 @@ class TreeDecision:
     def _fit(self, name: str, chosen: Sequence[Gang]) -> list[Made] | Verdict:
         """What places all of these children, else the refusal of some of them.
 
-        Where one that requires domains finds none beside those before it, it is tried again as the first.
+        Those that require domains take them one after the other, and are packed together where one finds none beside
+        those before it.
         """
-        parts = self._apart(chosen)
-        first: Verdict | None = None
-        tried = 0
-        while True:
-            checkpoint = self.ledger.checkpoint()
-            found: list[Made] = []
-            for gangs in parts:
-                self._of_choice.append(f"{name} {tried} {gangs[0].id}")
-                verdict = self._part(self._of_choice[-1], gangs)
-                if not _starts(gangs, verdict):
-                    break
-                found.append((verdict, gangs))
-            else:
-                return found
+        parts, checkpoint = self._apart(chosen), self.ledger.checkpoint()
+        found: list[Made] = []
+        refused: Verdict | None = None
+        for gangs in parts:
+            verdict = self._part(f"{name} {gangs[0].id}", gangs, beside=found)
+            if not _starts(gangs, verdict):
+                refused = verdict
+                break
+            found.append((verdict, gangs))
+        if refused is None:
+            return found
+        self.ledger.rollback(checkpoint)
+        if len(chosen) > 1 and self._may_be_packed(chosen, parts):
+            verdict = self._part(f"{name} together", chosen, apart=True)
+            if _starts(chosen, verdict):
+                return [(verdict, chosen)]
             self.ledger.rollback(checkpoint)
-            first = first or verdict
-            if not found or tried == len(parts):
-                return first
-            tried += 1
-            parts.insert(0, parts.pop(len(found)))
+        return refused
+
+    def _may_be_packed(self, chosen: Sequence[Gang], parts: Sequence[Sequence[Gang]]) -> bool:
+        """Whether one search for all children, of which identical ones are one kind, may find what parts did not."""
+        if not may_be_slices(chosen, self.ledger.table):
+            return False
+        shapes = {id(pod.shape) for gang in chosen for pod in gang.pending}
+        return len(parts) > 1 or (len(shapes) > 1 and sum(len(gang.pending) for gang in chosen) <= PODS)
 
     def _apart(self, gangs: Sequence[Gang]) -> list[Sequence[Gang]]:
         """Children that require domains, each by itself, and all others together."""
@@ -208,21 +223,32 @@ class TreeDecision:
         others = [gang for gang in gangs if gang not in apart] if apart else gangs
         return [*((gang,) for gang in apart), *((others,) if others else ())]
 
-    def _part(self, name: str, gangs: Sequence[Gang]) -> Verdict:
-        """Decide children as a group, or do as an earlier plan decided. Out of work, it leaves the ledger unchanged."""
+    def _part(self, name: str, gangs: Sequence[Gang], *, beside: Sequence[Made] = (), apart: bool = False) -> Verdict:
+        """Decide children as a group, or do as an earlier plan decided. Out of work, it leaves the ledger unchanged.
+
+        Those placed before them, in this plan or earlier, say in which domain of the tree they start.
+        """
+        self._of_choice.append(name)
         checkpoint = self.ledger.checkpoint()
         try:
             verdict = self._again(name, gangs)
             if verdict is None:
                 self.ledger.work.charge(UNITS_A_CHOICE + len(self.group.gangs) // 5)
                 self.progress.begin(name)
-                ordered = tuple(sorted(gangs, key=_id))
-                verdict = self.decide(replace(self.group, gangs=ordered, parent="", min_children=None))
+                part = replace(self.group, gangs=tuple(sorted(gangs, key=_id)), parent="", min_children=None)
+                verdict = self.decide(replace(part, apart=apart, beside=self._beside(gangs, beside)))
         except OutOfWork:
             self.ledger.rollback(checkpoint)
             raise
         self.progress.parts[name] = verdict
         return verdict
+
+    def _beside(self, gangs: Sequence[Gang], found: Sequence[Made]) -> frozenset[str]:
+        """The nodes of all other children, if the tree requires a domain of them together."""
+        if not self.group.topology:
+            return frozenset()
+        nodes = {node for gang in self.group.gangs if gang not in gangs for node in gang.nodes}
+        return frozenset(nodes | {each.node for verdict, _ in (*self.kept, *found) for each in verdict.binds})
 
     def _again(self, name: str, gangs: Sequence[Gang]) -> Verdict | None:
         """The verdict of an earlier plan on these children, if its nodes still take them; claims are looked at anew."""
@@ -271,6 +297,7 @@ class TreeDecision:
             binds = tuple(each for each in verdict.binds if each.pod.uid not in later)
             verdict = replace(verdict, binds=binds, notes=tuple(each for each in verdict.notes if each[0] not in later))
         self.made.append(verdict)
+        self.kept.append((verdict, gangs))
 
     def _merged(self, refused: Refusal | None) -> Verdict:
         """One verdict of all parts."""
@@ -333,15 +360,3 @@ def _as_started(gang: Gang, rest: tuple[Pod, ...], nodes: Sequence[str]) -> Gang
     """The gang as it is once its minimum is bound to these nodes."""
     bound, there = gang.bound + len(nodes), tuple(sorted({*gang.nodes, *nodes}))
     return replace(gang, pending=rest, satisfied=True, permitted_min=gang.min_member, bound=bound, nodes=there)
-
-
-def _counts(sizes: Sequence[int], total: int) -> Iterator[tuple[int, ...]]:
-    """All ways to take `total` of kinds of these sizes, as many of the first as possible first."""
-    if not sizes:
-        if not total:
-            yield ()
-        return
-    rest = sum(sizes[1:])
-    for count in range(min(sizes[0], total), max(0, total - rest) - 1, -1):
-        for others in _counts(sizes[1:], total - count):
-            yield (count, *others)

@@ -162,11 +162,12 @@ class Group:
 
     `refusal` is an error in the group's declaration (I4). In a tree, `parent` is the gang whose children the gangs are;
     `min_children` of them start together, and each further one starts as a whole by itself (I9). In any other group all
-    gangs start together, and `min_children` is None. `clock_started_s` is the monotonic second of its first hold (T1),
-    None without holds. `yielded_to` is the group that it yielded to (D1). `avoid` are nodes whose kubelet recently
-    rejected a member (B6). `generation` changes with every change of the group; `rounds` counts its rounds. An
-    `unchanged` group has holds, and nothing that its last verdict depends on has changed: it is not decided again, but
-    may yield (D1).
+    gangs start together, and `min_children` is None. `topology` are the labels that a tree requires for all of it, in
+    addition to those of its children; the gangs of a group that is `apart` each have domains of their own. `beside` are
+    nodes of other members of the tree. `clock_started_s` is the monotonic second of its first hold (T1), None without
+    holds. `yielded_to` is the group that it yielded to (D1). `avoid` are nodes whose kubelet recently rejected a member
+    (B6). `generation` changes with every change of the group; `rounds` counts its rounds. An `unchanged` group has
+    holds, and nothing that its last verdict depends on has changed: it is not decided again, but may yield (D1).
     """
 
     id: str
@@ -183,6 +184,9 @@ class Group:
     unchanged: bool = False
     parent: str = ""
     min_children: int | None = None
+    topology: tuple[str, ...] = ()
+    apart: bool = False
+    beside: frozenset[str] = frozenset()
 
     @property
     def namespaces(self) -> frozenset[str]:

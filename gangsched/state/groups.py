@@ -40,8 +40,8 @@ class GroupRecord:
     `accused` are gangs that the group's refusal blames. `generation` changes with every change of the group and is
     never reused, so that a plan for a group that was regrouped meanwhile is recognised as outdated (B2). Room is made
     for a `nominated` group, whose clock waits (V16). `taken` is the message while bound members are evicted (V17).
-    `decided_s` is the monotonic second of the last verdict; `yields` counts its yields (D1). `parent` and
-    `min_children` are those of a tree (I9).
+    `decided_s` is the monotonic second of the last verdict; `yields` counts its yields (D1). `parent`,
+    `min_children` and `topology` are those of a tree (I9).
     """
 
     id: str
@@ -61,6 +61,7 @@ class GroupRecord:
     view: Group | None = None
     parent: str = ""
     min_children: int | None = None
+    topology: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +151,7 @@ class Registry:
                 rounds=record.rounds,
                 parent=record.parent,
                 min_children=record.min_children,
+                topology=record.topology,
             )
         return record.view
 
@@ -326,6 +328,7 @@ class Registry:
                 group.clock_s, group.avoid = former.clock_s, dict(former.avoid)
         group.refusal, group.accused = refusal, accused
         group.parent, group.min_children = parent, self._min_children(parent, gangs) if parent else None
+        group.topology = self._topology(parent, gangs) if parent else ()
         return group
 
     def _resolve(self, record: GangRecord) -> tuple[tuple[str, ...], Refusal | None, tuple[str, ...]]:
@@ -371,6 +374,8 @@ class Registry:
             return ""
         if there.spec is not None and there.spec.parent:
             return f"{parent}, the parent of gang {gang_id}, names a parent itself: a tree has two levels"
+        if there.spec is not None and there.spec.misplaced is not None:
+            return f"the PodGroup of {parent}, the parent of gang {gang_id}: {there.spec.misplaced}"
         if there.members:
             return (
                 f"{parent}, the parent of gang {gang_id}, has pods itself: a part of a tree has either pods or children"
@@ -383,6 +388,14 @@ class Registry:
         stated = (self.gangs.get(parent), *records)
         specs = (each.spec for each in stated if each is not None and each.spec is not None)
         return next((spec.min_children for spec in specs if spec.min_children is not None), len(gangs))
+
+    def _topology(self, parent: str, gangs: tuple[str, ...]) -> tuple[str, ...]:
+        """Node labels of which one domain holds the whole tree: those that its PodGroup or a child's says."""
+        of_parent = self.gangs[parent].spec if parent in self.gangs else None
+        stated = set(of_parent.constraints.topology if of_parent is not None else ())
+        for spec in (self.gangs[each].spec for each in gangs):
+            stated |= set(spec.tree_topology if spec is not None else ())
+        return tuple(sorted(stated))
 
     def _consents(self, gang_id: str, group: tuple[str, ...]) -> bool:
         """Whether the gang exists and lists the same group."""

@@ -50,3 +50,18 @@ def anything_may_be_a_parent(_: Any) -> Any:
 @bug("I9", "state.groups:TREE", TREES)
 def a_tree_has_the_id_of_a_gang(_: Any) -> Any:
     return ""
+
+
+@bug("I9", "core.trees:may_be_slices", TREES)
+def children_with_domains_are_never_packed_together(_: Any) -> Any:
+    return lambda gangs, table: False
+
+
+@bug("I9", "core.search.demand:_alike", TREES)
+def each_order_of_identical_children_is_tried(_: Any) -> Any:
+    return lambda gang, lack, found: gang.id
+
+
+@bug("I9", "core.search.domains:tree_domain", TREES)
+def children_start_outside_the_domain_of_their_tree(_: Any) -> Any:
+    return lambda group, table: None

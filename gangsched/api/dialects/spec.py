@@ -33,6 +33,8 @@ class Declared:
     never_preempts: bool = False
     #: Node labels for each of which one domain must hold the gang.
     topology: tuple[str, ...] = ()
+    #: Node labels for each of which one domain must hold the whole tree of the gang (I9).
+    tree_topology: tuple[str, ...] = ()
     priority: int = 0
     #: Annotations that say what other fields state, of the weakest kind.
     gang_metadata: Mapping[str, str] = field(default_factory=dict)

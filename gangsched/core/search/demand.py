@@ -6,9 +6,10 @@ Invariant: sums only refute; what they refute, no packing finds.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import inf
 
 import numpy as np
 
@@ -22,7 +23,7 @@ from gangsched.core.search.judging import judge, rows
 from gangsched.core.search.kinds import UNITS_AN_ITEM, Item, Kinds, Slices, layers_of
 from gangsched.core.search.packing import PackingProblem, Piece
 from gangsched.core.search.region import problem
-from gangsched.core.search.slices import NeededUnits, Slice, is_sliced, needed, units
+from gangsched.core.search.slices import NeededUnits, Slice, as_slices, is_sliced, needed, units
 from gangsched.core.search.terms import terms_of
 from gangsched.core.topology import TopologyLevel, level
 from gangsched.model.gang import Gang, Group
@@ -34,6 +35,10 @@ from gangsched.model.snapshot import Bools, Ints
 NO_LIMIT = 2**31
 MAX_NODES = 6_000
 """Nodes in which slices are packed: more are more than the work of one plan, and the next one would begin again."""
+TREE_STEPS = 100_000
+"""Choices in all plans after which the search for different children with domains of their own is given up: a second's
+work. Their orders are many, and unlike a gang in one domain they are mostly found in the usual order.
+"""
 UNITS_A_POD = 3
 """Units of finding out with which others a member belongs together."""
 
@@ -52,7 +57,7 @@ class Demand:
     @classmethod
     def of(cls, group: Group, gangs: Sequence[Gang], ledger: Ledger) -> Demand:
         """Pending members that the gangs need."""
-        if is_sliced(gangs):
+        if group.apart or is_sliced(gangs):
             return _sliced(group, gangs, ledger, [missing(gang, 0) for gang in gangs])
         made = cls.of_all(group, gangs, ledger).minimum()
         return _parted(made) or made
@@ -61,7 +66,7 @@ class Demand:
     def of_all(cls, group: Group, gangs: Sequence[Gang], ledger: Ledger) -> Demand:
         """All pending members of the gangs."""
         needs = tuple(len(gang.pending) for gang in gangs)
-        if is_sliced(gangs):
+        if group.apart or is_sliced(gangs):
             return _sliced(group, gangs, ledger, needs)
         return cls(group, gangs, ledger, tuple(_items(gangs, ledger)), needs)
 
@@ -98,6 +103,11 @@ class Demand:
             return False  # of several parts only a demand in slices is packed
         found = terms_of(self.gangs, self.ledger)
         return found is not None and (found.is_one_part or not found.parts)
+
+    @property
+    def most_steps(self) -> float:
+        """Choices after which an exact search is given up, in all plans together."""
+        return TREE_STEPS if self.group.apart else inf
 
     @property
     def is_searched(self) -> bool:
@@ -317,47 +327,73 @@ def _parted(demand: Demand) -> Demand | None:
     return Demand(demand.group, gangs, ledger, items, demand.needs, slices)
 
 
-def needed_units(gang: Gang, lack: int, ledger: Ledger) -> NeededUnits:
-    """What belongs together of a gang with slices that lacks so many members; once a plan, whatever room there is."""
+def needed_units(gang: Gang, lack: int, ledger: Ledger, *, as_child: bool = False) -> NeededUnits:
+    """What belongs together of a gang that lacks so many members; once a plan, whatever room there is.
+
+    That are its slices, or of a child of a tree that requires domains all of it.
+    """
 
     def found() -> tuple[Gang, NeededUnits]:
         ledger.work.charge(20 + UNITS_A_POD * len(gang.pending))
+        if as_child:
+            return gang, as_slices(gang, lack, ledger.table)
         return gang, needed(units(gang, gang.pending, ledger.table), lack)
 
     # The gang is kept beside its units, so that no other has its id.
-    kept: tuple[Gang, NeededUnits] = ledger.recall(("units", id(gang), lack), found, lasting=True)
+    kept: tuple[Gang, NeededUnits] = ledger.recall(("units", id(gang), lack, as_child), found, lasting=True)
     return kept[1]
 
 
 def _sliced(group: Group, gangs: Sequence[Gang], ledger: Ledger, lacks: Sequence[int]) -> Demand:
     """The demand of gangs of which some have slices, each of which lacks so many members; once for all scopes."""
-    key = ("sliced", *map(id, gangs), *lacks)  # of gangs that the demand keeps alive
+    key = ("sliced", group.apart, *map(id, gangs), *lacks)  # of gangs that the demand keeps alive
     made: Demand = ledger.recall(key, lambda: _collected(group, gangs, ledger, lacks))
     return replace(made, group=group)  # its own room: that is of this scope
 
 
 def _collected(group: Group, gangs: Sequence[Gang], ledger: Ledger, lacks: Sequence[int]) -> Demand:
     table = ledger.table
-    layers, is_nested = layers_of([gang.constraints.slices for gang in gangs], table)
-    made = Kinds(ledger, layers, [0] * len(gangs))
     units_of: list[NeededUnits | None] = []
-    for g, (gang, lack) in enumerate(zip(gangs, lacks, strict=True)):
-        if not gang.constraints.slices:
+    for gang, lack in zip(gangs, lacks, strict=True):
+        as_child = group.apart and bool(gang.constraints.topology)
+        is_whole = as_child or bool(gang.constraints.slices)
+        units_of.append(needed_units(gang, lack, ledger, as_child=as_child) if is_whole else None)
+    layers, is_nested = layers_of([_labels(gang, own) for gang, own in zip(gangs, units_of, strict=True)], table)
+    made = Kinds(ledger, layers, [0] * len(gangs))
+    firsts: dict[Hashable, int] = {}
+    needs = [0] * len(gangs)
+    for number, (gang, lack, found) in enumerate(zip(gangs, lacks, units_of, strict=True)):
+        # Identical children are one kind with a number, else each order of them would be tried.
+        g = firsts.setdefault(_alike(gang, lack, found), number) if group.apart else number
+        needs[g] += lack if found is None else found.pods
+        if found is None:
             ledger.work.charge(20 + UNITS_A_POD * len(gang.pending))
-            units_of.append(None)
-            made.wanted[g] = lack
+            made.wanted[g] += lack
             made.add_pods(g, g, gang.pending)
             continue
-        found = needed_units(gang, lack, ledger)
-        units_of.append(found)
-        made.wanted[g] = found.number
+        made.wanted[g] += found.number
         made.tops += [(g, g, each, ()) for each in found.of]
-        for unit, number in found.fixed:
-            made.wanted.append(number if unit.whole is None else 1)
+        for unit, count in found.fixed:
+            made.wanted.append(count if unit.whole is None else 1)
             if unit.whole is None:
                 made.add_pods(g, len(made.wanted) - 1, unit.alone, pins=unit.pins)
             else:
                 made.tops.append((g, len(made.wanted) - 1, unit.whole, unit.pins))
-    needs = tuple(lack if own is None else own.pods for own, lack in zip(units_of, lacks, strict=True))
     items, slices = made.finished(tuple(units_of), is_nested=is_nested)
-    return Demand(group, gangs, ledger, items, needs, slices)
+    return Demand(group, gangs, ledger, items, tuple(needs), slices)
+
+
+def _labels(gang: Gang, own: NeededUnits | None) -> tuple[SliceLayer, ...]:
+    """The layers of what belongs together of a gang."""
+    if own is None or gang.constraints.slices:
+        return gang.constraints.slices
+    whole = (*own.of, *(unit.whole for unit, _ in own.fixed))
+    return tuple([SliceLayer(1, each.key) for each in whole[:1] if each is not None])
+
+
+def _alike(gang: Gang, lack: int, found: NeededUnits | None) -> Hashable:
+    """Equal for gangs of which a packing may take one for the other: all that waits is needed, anywhere."""
+    is_one = found is None or (len(found.of) == 1 and not found.fixed and not gang.constraints.slices)
+    if not is_one or lack < len(gang.pending) or any(pod.claims for pod in gang.pending):
+        return gang.id
+    return frozenset(Counter(pod.shape for pod in gang.pending).items()), found is None or found.of[0].key

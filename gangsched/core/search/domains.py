@@ -97,7 +97,8 @@ def required_keys(group: Group, ledger: Ledger | None = None) -> tuple[tuple[str
     With a ledger also those that its members require of each other by terms (L7), which pods that run may change.
     """
     by_terms = required_by_terms(group, ledger) if ledger is not None else ()
-    topology = tuple(sorted({*by_terms, *(key for gang in group.gangs for key in gang.constraints.topology)}))
+    of_gangs = () if group.apart else (key for gang in group.gangs for key in gang.constraints.topology)
+    topology = tuple(sorted({*by_terms, *group.topology, *of_gangs}))
     product = (PRODUCT_LABEL,) if any(gang.constraints.same_product for gang in group.gangs) else ()
     return topology, (*topology, *(key for key in product if key not in topology))
 
@@ -120,7 +121,21 @@ def pinned(group: Group, ledger: Ledger) -> Scope | None:
     """The required domain with most members of the group, which others join (L8); None if there is none."""
     domains = Domains.required(group, ledger.table, ledger)
     common = domains.level.common(member_nodes(group, ledger.table)) if domains is not None else None
-    return domains.scope(common) if domains is not None and common is not None else None
+    if domains is not None and common is not None:
+        return domains.scope(common)
+    tree = tree_domain(group, ledger.table)
+    if tree is None:
+        return None
+    inside, name = tree[0].mask(tree[1]), tree[0].name(tree[1])
+    return Scope(inside, inside, f"node(s) are outside {name}", name=name)
+
+
+def tree_domain(group: Group, table: NodeTable) -> tuple[TopologyLevel, int] | None:
+    """The domain in which other members of a tree keep the group; None if there are none, or it requires no domain."""
+    inside = level(group.topology, table)
+    there = np.array([table.index[name] for name in group.beside if name in table.index], dtype=np.int64)
+    home = inside.common(there) if group.topology and there.size else None
+    return None if home is None else (inside, home)
 
 
 def keeps_together(group: Group, placed: Sequence[tuple[Pod, str]], table: NodeTable) -> bool:
@@ -132,7 +147,9 @@ def keeps_together(group: Group, placed: Sequence[tuple[Pod, str]], table: NodeT
     if group.min_children is not None:
         uids = {gang.id: {pod.uid for pod in (*gang.pending, *gang.retry)} for gang in group.gangs}
         parts = ((replace(group, gangs=(gang,), min_children=None), uids[gang.id]) for gang in group.gangs)
-        return all(keeps_together(part, [each for each in placed if each[0].uid in own], table) for part, own in parts)
+        if not all(keeps_together(part, [each for each in placed if each[0].uid in own], table) for part, own in parts):
+            return False
+        group = replace(group, apart=True)
     topology, _ = required_keys(group)
     if topology and placed:
         inside = level(topology, table)
@@ -177,6 +194,7 @@ class Required:
     """The domains that a group requires, judged: those that may be `enough`, and how many pods each `holds` by sums.
 
     `present` is the demand of all its members. Only `home`, where members are, is ever enough; None without any.
+    Domains outside that of its tree hold -1.
     """
 
     domains: Domains
@@ -198,6 +216,9 @@ class Required:
         home = domains.level.common(member_nodes(group, table))
         if home is not None:
             enough &= np.arange(domains.level.size) == home
+        elif (tree := tree_domain(group, table)) is not None:
+            inside = domains.level.inside(tree[0]) == tree[1]
+            enough, holds = enough & inside, np.where(inside, holds, -1)
         return cls(domains, demand, present, enough, holds, home)
 
     def fits(self) -> bool | None:
@@ -244,6 +265,9 @@ class Required:
         told = _told(domains, best, self.holds, demand, is_home=self.home is not None)
         scope = replace(domains.scope(best), last=True, note=told, refuted=is_strict)
         lacking = _lacking(demand, scope) if is_strict and demand.is_exact else None
+        if domains.level.size and self.holds[best] < 0:  # none is where the tree is
+            nowhere = np.zeros_like(domains.level.mask(best))
+            scope = replace(scope, accelerated=nowhere, others=nowhere)
         yield replace(scope, name=f"{scope.name} at last", lacking=lacking)
 
     def _packed(self, domain: int, scope: Scope, *, search: bool) -> Packing | bool | None:
@@ -254,13 +278,11 @@ class Required:
         demand, domains = self.demand, self.domains
         nodes = domains.outer.nodes(int(domains.outer_of[domain])) if domains.outer is not None else None
         problem = demand.problem(nodes, scope)
-        if search and packed(problem, demand.ledger) is None:
-            found: Packing | bool | None = False
-        else:
-            found = known(problem, demand.ledger)
+        is_in_vain = search and packed(problem, demand.ledger, most_in_all=demand.most_steps) is None
+        found = known(problem, demand.ledger)
         if found is False and domains.outer is domains.level:
             note_refuted(demand, domains.level, domain)
-        return found
+        return False if is_in_vain else found
 
 
 def fits(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> bool | None:
@@ -317,6 +339,6 @@ def best_domains(group: Group, ledger: Ledger, number: int = 10) -> list[DomainR
         return []
     domains, demand, found = required.domains, required.demand, []
     for n in np.lexsort((np.arange(domains.level.size), -required.holds, ~required.enough))[:number].tolist():
-        name, holds = domains.level.name(n), int(required.holds[n])
+        name, holds = domains.level.name(n), max(0, int(required.holds[n]))
         found.append(DomainRoom(name, holds, sum(demand.needs), required.refuted_by(n)))
     return found

@@ -22,10 +22,10 @@ packings that were refuted.
 MAX_DEMANDS = 1_000
 
 
-def packed(problem: PackingProblem, ledger: Ledger, most: float = inf) -> Packing | None:
+def packed(problem: PackingProblem, ledger: Ledger, most: float = inf, *, most_in_all: float = inf) -> Packing | None:
     """The packing of a problem with its placements; None if there is none, or none within `most` choices.
 
-    Raises OutOfWork; the next plan continues from there.
+    Raises OutOfWork; the next plan continues from there, until all plans made `most_in_all` choices.
     """
     if known(problem, ledger) is False:
         return None
@@ -36,7 +36,7 @@ def packed(problem: PackingProblem, ledger: Ledger, most: float = inf) -> Packin
     before = packing.choices
     found: bool | None = None
     try:
-        found = packing.run(ledger.work, most)
+        found = packing.run(ledger.work, min(most, most_in_all - before))
     finally:
         ledger.choices += packing.choices - before
         if found is not False:  # places that were found are wanted again when they are reserved

@@ -116,7 +116,7 @@ def _orders(demand: Demand) -> Iterator[list[Item]]:
 
 
 def _packing(demand: Demand, most: float) -> Packing | None:
-    return packed(demand.problem(), demand.ledger, most)
+    return packed(demand.problem(), demand.ledger, most, most_in_all=demand.most_steps)
 
 
 def reserved(demand: Demand, packing: Packing | None) -> Found | None:
@@ -128,6 +128,8 @@ def reserved(demand: Demand, packing: Packing | None) -> Found | None:
     pods = [deque(item.pods if item.home < 0 else ()) for item in demand.items]
     at_hand = [deque(each) for each in slices.at_hand] if slices is not None else []
     places: defaultdict[tuple[int, Shape], list[tuple[Pod, int]]] = defaultdict(list)
+    # Of identical children one stands for all, so that pods say whose they are.
+    whose = {pod.uid: gang.id for gang in demand.gangs for pod in gang.pending} if demand.group.apart else {}
     for step, pattern in packing.chosen:
         if step.layer >= 0:
             assert slices is not None
@@ -143,9 +145,10 @@ def reserved(demand: Demand, packing: Packing | None) -> Found | None:
         for index, count in enumerate(pattern):
             if count:
                 taken = [pods[index].popleft() for _ in range(count)]
+                first = demand.gangs[demand.items[index].gang].id
                 for pod in taken:  # of parts, shapes that differ by terms alone
                     places[index, pod.shape].append((pod, step.node))
-                found[demand.gangs[demand.items[index].gang].id] += [Placement(pod, name) for pod in taken]
+                    found[whose.get(pod.uid, first)].append(Placement(pod, name))
     for own in places.values():  # at once: a reservation for each node took a third of the time of 64 slices
         own.sort(key=itemgetter(1))
         nodes, counts = np.unique([node for _, node in own], return_counts=True)

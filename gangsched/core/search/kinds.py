@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cmp_to_key
 from itertools import pairwise
 from typing import TypeAlias
 
@@ -15,7 +16,7 @@ from gangsched.core.queue_sort import size_key
 from gangsched.core.reserve import Ledger
 from gangsched.core.search.packing import Piece
 from gangsched.core.search.slices import NeededUnits, Slice
-from gangsched.core.topology import by_refinement, lies_within
+from gangsched.core.topology import lies_within
 from gangsched.model.gpu_policy import SliceLayer
 from gangsched.model.objects import Pod, Shape
 from gangsched.model.snapshot import NodeTable
@@ -68,8 +69,12 @@ def layers_of(stated: Sequence[Sequence[SliceLayer]], table: NodeTable) -> tuple
     if len(different) == 1:
         return different[0], True  # an inner slice is inside an outer one, wherever else its domain reaches
     every = tuple(dict.fromkeys(label for labels in different for label in labels))
-    held = by_refinement(every, table)[::-1]
-    ordered = (*held, *(label for label in every if label not in held))
+
+    def compare(one: str, other: str) -> int:
+        # Not by refinement: of a zone with nodes outside its only rack, the rack is inside, though neither is finer.
+        return int(lies_within(one, other, table)) - int(lies_within(other, one, table))
+
+    ordered = tuple(sorted(every, key=cmp_to_key(compare)))
     in_order = all([*labels] == [label for label in ordered if label in labels] for labels in different)
     return ordered, in_order and all(lies_within(fine, coarse, table) for coarse, fine in pairwise(ordered))
 

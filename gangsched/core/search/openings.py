@@ -6,7 +6,7 @@ it takes one piece at most.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 Counts: TypeAlias = tuple[int, ...]
@@ -38,3 +38,15 @@ def _completed(begun: Counts, limits: Counts, alone: Sequence[bool], above: Coun
         if bound and counts[index] < bound[index]:
             bound = ()
     return tuple(counts)
+
+
+def ways(sizes: Sequence[int], total: int) -> Iterator[Counts]:
+    """All ways to take `total` of kinds of these sizes, as many of the first as possible first."""
+    if not sizes:
+        if not total:
+            yield ()
+        return
+    rest = sum(sizes[1:])
+    for count in range(min(sizes[0], total), max(0, total - rest) - 1, -1):
+        for others in ways(sizes[1:], total - count):
+            yield (count, *others)

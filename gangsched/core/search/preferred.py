@@ -28,7 +28,7 @@ PREFERENCE_WORK = 2_800
 
 def scopes(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> Iterator[Scope]:
     """Yield scopes for the pending members of `gangs`, best first, until one attempt counts."""
-    must, may = any(required_keys(group, ledger)), _may_prefer(group, ledger)
+    must, may = any(required_keys(group, ledger)), not group.apart and _may_prefer(group, ledger)
     if not must and not may:
         yield EVERYWHERE
         return

@@ -16,8 +16,9 @@ from typing import TypeAlias
 import numpy as np
 
 from gangsched.core.scope import Scope
-from gangsched.core.topology import level
-from gangsched.model.gang import Gang, Group
+from gangsched.core.search.openings import ways
+from gangsched.core.topology import by_refinement, level, lies_within
+from gangsched.model.gang import Gang, Group, MatchPolicy
 from gangsched.model.gpu_policy import SliceLayer
 from gangsched.model.objects import Pod
 from gangsched.model.snapshot import Bools, NodeTable
@@ -25,6 +26,8 @@ from gangsched.model.snapshot import Bools, NodeTable
 Numbered: TypeAlias = list[tuple[int, Pod]]
 Standing: TypeAlias = list[tuple[int, int]]
 """The index of a member and of its node."""
+MAX_SELECTIONS = 64
+"""Ways to choose the members of a child's minimum, by shape, beyond which they are not packed as slices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +164,58 @@ def needed(found: Sequence[Unit], lack: int) -> NeededUnits:
             made.fixed.append((unit, len(unit.pods)))
             lack -= len(unit.pods)
     return made
+
+
+def may_be_slices(gangs: Sequence[Gang], table: NodeTable) -> bool:
+    """Whether each of these children that requires domains can be packed as one slice."""
+    return all(
+        not gang.constraints.same_product
+        and (
+            not gang.constraints.topology or (_own_label(gang, table) is not None and _selections(gang, 0) is not None)
+        )
+        for gang in gangs
+    )
+
+
+def as_slices(gang: Gang, lack: int, table: NodeTable) -> NeededUnits:
+    """The slices of which one gives a child `lack` more members in one domain of all labels that it requires."""
+    key, made = _own_label(gang, table), NeededUnits()
+    assert key is not None
+    slices = [Slice(key, lack, pods) for pods in _selections(gang, lack) or ()] if lack > 0 else []
+    there = np.array([table.index[node] for node in gang.nodes if node in table.index], dtype=np.int64)
+    home = level((key,), table).common(there)
+    if slices and home is not None:
+        made.fixed.append((Unit(((key, home),), slices[0]), lack))
+    elif slices:
+        made.of, made.number = slices, 1
+    return made
+
+
+def _own_label(gang: Gang, table: NodeTable) -> str | None:
+    """The label of which one domain is one of all labels that a child requires; None if there is none."""
+    stated = gang.constraints
+    if stated.slices or gang.match_policy is not MatchPolicy.ONCE_SATISFIED:
+        return None
+    held = by_refinement(stated.topology, table)
+    if len(held) < len(stated.topology):  # then no node will do
+        return next(key for key in stated.topology if key not in held)
+    finest, coarser = held[0], held[1:]
+    inside = table.label_column(finest).codes >= 0
+    is_nested = all(lies_within(finest, key, table) for key in coarser)
+    return finest if is_nested and all((table.label_column(key).codes[inside] >= 0).all() for key in coarser) else None
+
+
+def _selections(gang: Gang, lack: int) -> list[tuple[Pod, ...]] | None:
+    """The pods of each way to choose `lack` members by shape, of 0 its minimum; None if there are too many ways."""
+    pools: dict[int, list[Pod]] = {}
+    for pod in gang.pending:
+        pools.setdefault(id(pod.shape), []).append(pod)
+    most = min(len(gang.pending), lack or gang.min_member)
+    counts = list(islice(ways([len(pool) for pool in pools.values()], most), MAX_SELECTIONS + 1))
+    if len(counts) > MAX_SELECTIONS:
+        return None
+    found = (zip(pools.values(), each, strict=True) for each in counts)
+    return [tuple([pod for pool, count in each for pod in pool[:count]]) for each in found]
 
 
 def alone(gang: Gang, slice_: Slice) -> Gang:

@@ -9,7 +9,7 @@ import pytest
 from gangsched.api import keys
 from gangsched.core.cycle import Limits
 from gangsched.model.gang import Refusal
-from gangsched.model.objects import Pod
+from gangsched.model.objects import Node, Pod
 from gangsched.model.reasons import Reason
 from gangsched.state import groups
 from tests.builders import NAMESPACE, members, node, pod, pod_group
@@ -234,6 +234,74 @@ def test_a_child_that_found_no_domain_beside_others_is_tried_first() -> None:
     world = World(node("a", 9, labels={"rack": "x"}), node("b", 8, labels={"rack": "y"}))
     world.create(replica("r0", gpus=4, topology="rack"), replica("r1", 3, gpus=3, topology="rack"))
     assert started(world.settle()) == {"r0", "r1"}
+
+
+def test_children_that_find_no_domains_in_turn_are_packed_together() -> None:
+    """L13, L14: in turn each of the small children takes the only rack that is left for a large one."""
+    racks = [("a", 8, "x"), ("b", 5, "y"), ("c", 5, "y"), ("d", 9, "z"), ("e", 6, "w"), ("f", 6, "w")]
+    world = World(*(node(name, gpus, labels={"rack": rack}) for name, gpus, rack in racks))
+    world.create(replica("r0", gpus=4, topology="rack", least=4), replica("r1", gpus=5, topology="rack", least=4))
+    world.create(members("r2", 1, gpus=8, parent="svc", topology="rack"))
+    world.create(members("r3", 1, gpus=9, parent="svc", topology="rack"))
+    world.settle()
+    assert len(world.bound()) == 6
+    assert (world.bound()["r2-0"], world.bound()["r3-0"]) == ("a", "d")
+
+
+@pytest.mark.parametrize("number", [6, 12])
+def test_identical_children_are_one_kind(number: int) -> None:
+    """L12: one rack too few for so many racks of one child each is refuted in one plan, not in all orders of them."""
+    labels = [{"rack": f"r{each}"} for each in range(number)]
+    world = World(*(node(f"n{each}", 5, labels=own) for each, own in enumerate(labels[1:])))
+    world.add_nodes(node("small", 3, labels=labels[0]))
+    world.create(*(replica(f"r{each:02}", gpus=2, topology="rack", least=number) for each in range(number)))
+    world.turn()
+    assert "needs room for" in told(world, "r00")
+    world.add_nodes(node("more", 4, labels={"rack": "more"}))
+    assert len(started(world.settle())) == number
+
+
+def zoned(*zones: str) -> list[Node]:
+    """A node of 8 GPUs for each of these zones, in a rack of its own."""
+    return [node(f"n{number}", labels={"zone": zone, "rack": f"r{number}"}) for number, zone in enumerate(zones)]
+
+
+def test_a_tree_keeps_to_one_domain_and_its_children_to_theirs() -> None:
+    """G1: the PodGroup of the parent's name requires a zone of the whole tree, each child a rack; later ones join."""
+    world = World(*zoned("x", "y"))
+    world.declare(pod_group("svc", None, gang_metadata=((keys.TOPOLOGY[0], "zone"),)))
+    world.create(replica("r0", topology="rack"), replica("r1", topology="rack"), replica("r2"))
+    assert started(world.settle()) == set()
+    world.add_nodes(node("n2", labels={"zone": "y", "rack": "r2"}))
+    assert started(world.settle()) == {"r0", "r1"}
+    assert set(world.bound().values()) == {"n1", "n2"}
+    assert "zone=y" in told(world, "r2")
+    world.add_nodes(node("n3", labels={"zone": "y", "rack": "r3"}))
+    assert started(world.settle()) == {"r0", "r1", "r2"}
+    assert "n0" not in world.bound().values()
+
+
+def test_a_lost_member_comes_back_into_the_domain_of_its_tree() -> None:
+    """L8: the child that lost all its members joins its siblings' zone, though another zone has more room."""
+    world = World(*zoned("x", "y", "y"))
+    world.declare(pod_group("svc", None, gang_metadata=((keys.TOPOLOGY[0], "zone"),)))
+    pods = world.create(replica("r0", topology="rack"), replica("r1"))
+    assert started(world.settle()) == {"r0", "r1"}
+    zone = {"n1", "n2"}
+    assert set(world.bound().values()) == zone
+    world.delete(*(each for each in pods if each.name.startswith("r1")))
+    world.create(replica("r1"))
+    assert set(world.settle().bound().values()) == zone
+
+
+def test_a_domain_of_the_tree_that_cannot_be_read_refuses_it() -> None:
+    """A5: a typing error must not start the children in two zones."""
+    world = World(*zoned("x", "y"))
+    world.declare(pod_group("svc", None, gang_metadata=((keys.TOPOLOGY[0], "no label"),)))
+    world.create(replica("r0"), replica("r1"))
+    assert started(world.settle()) == set()
+    assert "the PodGroup of ns/svc, the parent of gang ns/r0: gangsched.dev/topology" in told(world, "r0")
+    assert reason(world, "r0") is Reason.INVALID_GANG
 
 
 def test_a_tree_that_never_fits_says_so() -> None:
