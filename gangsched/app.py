@@ -28,6 +28,7 @@ from gangsched.kube.ports import Runtime
 from gangsched.kube.read.catch_up import catch_up
 from gangsched.kube.read.informers import Informers
 from gangsched.kube.read.podgroup_informer import Follow
+from gangsched.model.devices import DeviceScope
 from gangsched.model.gpu_policy import PlainReplicas
 from gangsched.model.preemption import BudgetRule, VictimScope
 from gangsched.settings import Settings
@@ -132,6 +133,7 @@ async def schedule(
             disruption_budgets=settings.preemption is not VictimScope.OFF,
             dialects=settings.dialects,
             services=settings.plain_replicas is PlainReplicas.SPREAD,
+            allocates=settings.devices is DeviceScope.ALL,
             runtime=runtime,
             follow=follow,
         )

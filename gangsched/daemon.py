@@ -114,7 +114,7 @@ class Daemon:
             observe=self.metrics.bind_seconds.observe,
             runtime=runtime,
         )
-        self.volumes = VolumeBinder(self._connection_pool, self.binder, self._sink)
+        self.volumes = VolumeBinder(self._connection_pool, self.binder, self._sink, runtime=runtime)
         self.stamp_guard = StampGuard(self._connection_pool, self._sink, runtime=runtime)
         self.preemption = PreemptionWriter(
             self._connection_pool,

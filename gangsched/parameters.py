@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from gangsched.api.gang_spec import GangDefaults
 from gangsched.model.backfill import OnOverrun
+from gangsched.model.devices import DeviceScope
 from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.preemption import PreemptionSettings
 from gangsched.model.reservation import ReservationLimits
@@ -30,6 +31,7 @@ def rules(settings: Settings) -> Rules:
         evict_overrun_after_s=OVERRUN_EVICTED_AFTER_S if settings.backfill_overrun is OnOverrun.EVICT else None,
         reservations=reservation_limits(settings),
         preemption=preemption(settings),
+        allocates=settings.devices is DeviceScope.ALL,
     )
 
 

@@ -18,6 +18,7 @@ from gangsched.api.dialects import NAMES, DialectName
 from gangsched.api.label_selector import parse_label_selector
 from gangsched.api.values import BadValue
 from gangsched.model.backfill import BackfillOrder, OnOverrun
+from gangsched.model.devices import DeviceScope
 from gangsched.model.gang import MatchPolicy
 from gangsched.model.gpu_policy import TOPOLOGY_KEYS, PlainReplicas
 from gangsched.model.preemption import BudgetRule, VictimScope
@@ -176,6 +177,11 @@ class Settings(BaseSettings):
         default=VictimScope.OWN,
         description="Lower-priority pods that may be evicted: own (pods of gangsched), all (pods of any "
         "scheduler) or off (none).",
+    )
+    devices: DeviceScope = Field(
+        default=DeviceScope.ALLOCATED,
+        description="ResourceClaims of pods that are scheduled: allocated (by another scheduler), or all, to which "
+        "gangsched allocates devices.",
     )
     preempt_delay_s: int = Field(
         default=0,

@@ -33,6 +33,7 @@ COPIES = {
             "rbac.yaml",
             "rbac-preemption.yaml",
             "rbac-dialects.yaml",
+            "rbac-devices.yaml",
             "rbac-users.yaml",
             "service.yaml",
         )

@@ -85,6 +85,7 @@ def granted(role: str) -> set[tuple[str, str, str]]:
 
 ROLES = {
     "gangsched-preemption": "PREEMPTION",
+    "gangsched-devices": "ALLOCATION",
     "gangsched-dialects": "DIALECT_KINDS",
     "gangsched-preemption-last-resort": "LAST_RESORT",
     "gangsched-leader-election": "LEASES",
@@ -121,7 +122,7 @@ def test_the_last_resort_is_bound_to_nobody() -> None:
     files = sorted((ROOT / "manifests").glob("rbac*.yaml"))
     documents = [document for file in files for document in yaml.safe_load_all(file.read_text())]
     bound = {each["roleRef"]["name"] for each in documents if each["kind"] == "ClusterRoleBinding"}
-    assert bound == {"gangsched", "gangsched-preemption", "gangsched-dialects"}
+    assert bound == {"gangsched", "gangsched-preemption", "gangsched-dialects", "gangsched-devices"}
 
 
 @pytest.mark.parametrize(

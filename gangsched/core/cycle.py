@@ -20,6 +20,7 @@ from typing import Any, TypeAlias
 import numpy.ma  # noqa: F401  # else `np.unique` imports it in the middle of a plan, which takes 30 ms
 
 from gangsched.core import diagnosis, post_filter, pre_filter, rounds, trees
+from gangsched.core.chosen_devices import with_devices
 from gangsched.core.last_ends import LastEnds
 from gangsched.core.messages import placing
 from gangsched.core.permit import missing
@@ -103,8 +104,13 @@ def plan(
     verdicts: dict[str, Verdict] = {}
     tried = 0
 
+    devices = ledger.occupancy.storage.devices
+
     def decided(group: Group) -> Verdict:
-        return decide(whole.get(group.id, group), ledger, totals, now_s=now_s)
+        verdict = decide(whole.get(group.id, group), ledger, totals, now_s=now_s)
+        if devices is not None:
+            devices.solve()
+        return verdict
 
     preemptions = PlanPreemptions.of(preempting, ledger, now_s, decided)
     holders = [group for group in ordered if group.holds]
@@ -147,6 +153,8 @@ def plan(
             again |= put_off
         gave |= preemptions.gave
     first = gave | verdicts | gave  # what is released comes before what takes its room
+    if devices is not None and devices.is_used:
+        first = {name: with_devices(verdict, ledger) for name, verdict in first.items()}
     reservations = standing.result(first) if standing is not None else None
     return Plan(
         tuple(first.values()),

@@ -196,6 +196,8 @@ class Progress:
         known = len(placed) + len(failed) + len(rooms) + len(shortages) + self.searched
         known += len(self.parts) + self.refuted
         known += len(ledger.occupancy.storage.known_needs)  # derived by this plan and those before
+        devices = ledger.occupancy.storage.devices
+        known += devices.index.searches if devices is not None else 0
         is_further = (
             before is None or ledger.choices > 0 or (len(self._passed), known) > (len(before.passed), before.known)
         )

@@ -14,7 +14,7 @@ from math import inf
 import numpy as np
 
 from gangsched.core import preferences, score
-from gangsched.core.filter import narrow, pre_filter, serial
+from gangsched.core.filter import cause, narrow, serial
 from gangsched.core.filter.inter_pod_affinity import room_for_followers
 from gangsched.core.messages import placing
 from gangsched.core.permit import missing, permitted
@@ -336,9 +336,9 @@ def _refused(alike: Sequence[Pod], group: Group, ledger: Ledger) -> list[tuple[P
     first = alike[0]
     if first.shape.unsupported:
         return [(pod, placing.unsupported(pod)) for pod in alike]
-    cause = pre_filter(first, ledger.occupancy)
+    found = cause(first, ledger.occupancy)
     text = placing.why_no_node(first, group, ledger)
-    refusal = Refusal(cause.reason if cause is not None else Reason.UNSCHEDULABLE, "", text)
+    refusal = Refusal(found.reason if found is not None else Reason.UNSCHEDULABLE, "", text)
     return [(pod, refusal) for pod in alike]
 
 

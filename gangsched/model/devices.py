@@ -7,6 +7,7 @@ know or support, "" if there is none: such a device is no candidate, and such a 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import StrEnum
 from typing import TypeAlias
 
 import msgspec
@@ -22,6 +23,13 @@ Counter: TypeAlias = tuple[str, str]
 
 MOST_DEVICES_OF_A_CLAIM = 32
 ALL = "All"
+
+
+class DeviceScope(StrEnum):
+    """The setting `devices`: whether gangsched allocates devices to claims that have none."""
+
+    ALLOCATED = "allocated"
+    ALL = "all"
 
 
 class NodeScope(msgspec.Struct, frozen=True, gc=False):
@@ -109,12 +117,15 @@ class DeviceTaintRule(msgspec.Struct, frozen=True, gc=False):
 class DeviceClass(msgspec.Struct, frozen=True, gc=False):
     """Selectors that all devices of the class match. `extended_resource` is the resource that the class provides, ""
     for none.
+
+    `configs` are for the driver, as JSON: they are copied into each allocation.
     """
 
     name: str
     selectors: tuple[str, ...] = ()
     extended_resource: str = ""
     unknown: str = ""
+    configs: tuple[str, ...] = ()
 
 
 class DeviceRequest(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -181,3 +192,16 @@ class DeviceClaim(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     constraints: tuple[DeviceConstraint, ...] = ()
     results: tuple[DeviceResult, ...] | None = None
     unknown: str = ""
+
+
+class DeviceAllocation(msgspec.Struct, frozen=True, gc=False):
+    """The devices of one node chosen for a claim.
+
+    `configs` are those of the classes, as JSON, each with the requests that it is for. `reads`: the claim states
+    configs or tolerations, which are read when the allocation is written.
+    """
+
+    node: str
+    results: tuple[DeviceResult, ...]
+    configs: tuple[tuple[tuple[str, ...], str], ...] = ()
+    reads: bool = False

@@ -122,6 +122,14 @@ class ClaimsWritten(msgspec.Struct, frozen=True, gc=False):
     versions: Mapping[str, str]
 
 
+class ClaimsReleased(msgspec.Struct, frozen=True, gc=False):
+    """ResourceClaims were deallocated as far as they were still ours; `versions` are those to be seen before their next
+    use, by key.
+    """
+
+    versions: Mapping[str, str]
+
+
 Outcome: TypeAlias = Bound | BindGone | BindFailed
 
 
@@ -169,7 +177,7 @@ class EvictionsForbidden(msgspec.Struct, frozen=True, gc=False):
 
 
 PreemptionAnswer: TypeAlias = PreemptionPrepared | EvictionDelayed | Evicted | EvictionsForbidden
-Message: TypeAlias = Event | Outcome | BindUndecided | ClaimsWritten | PreemptionAnswer
+Message: TypeAlias = Event | Outcome | BindUndecided | ClaimsWritten | ClaimsReleased | PreemptionAnswer
 
 # --- Actions: what the shell must do --------------------------------------------------------------------------------
 
@@ -185,8 +193,8 @@ class ObjectRef(msgspec.Struct, frozen=True, gc=False):
 
 
 class BindClaims(msgspec.Struct, frozen=True, gc=False):
-    """Request volumes for a pod's claims on its node, or reserve existing ones; answered by ClaimsWritten or
-    BindFailed.
+    """Request volumes for a pod's claims on its node, reserve existing ones, or allocate devices; answered by
+    ClaimsWritten or BindFailed. Devices allocated by an order that fails are released before.
 
     `free` are names of volumes that were not reserved before; the controller may undo a reservation.
     """
@@ -200,7 +208,10 @@ class BindClaims(msgspec.Struct, frozen=True, gc=False):
 
 
 class ReleaseClaims(msgspec.Struct, frozen=True, gc=False):
-    """Withdraw the request for volumes on the pod's node, for claims that still have none; not answered."""
+    """Withdraw the request for volumes on the pod's node, for claims that still have none; not answered.
+
+    ResourceClaims are deallocated, which is answered by ClaimsReleased.
+    """
 
     uid: str
     namespace: str

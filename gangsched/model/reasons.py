@@ -20,6 +20,7 @@ class Reason(StrEnum):
     WAITING_FOR_GANG = "WaitingForGang"
     INVALID_GANG = "InvalidGang"
     TIMED_OUT = "TimedOut"
+    INVALID_CLAIM = "InvalidClaim"
     WAITING_FOR_VOLUMES = "WaitingForVolumes"
     HOLDING = "Holding"
     YIELDED = "Yielded"

@@ -254,6 +254,14 @@ def format_quantity(name: str, amount: int) -> str:
     return min(candidates, key=len)
 
 
+def format_nanos(amount: int) -> str:
+    """An amount in billionths as a quantity, exactly; `parse_nanos` reads it."""
+    for factor, unit in ((NANOS, ""), (10**6, "m"), (10**3, "u")):
+        if amount % factor == 0:
+            return f"{amount // factor}{unit}"
+    return f"{amount}n"
+
+
 def _shown(value: object) -> str:
     text = value if isinstance(value, str) else repr(value)
     return f'"{text[:40]}…"' if len(text) > 40 else f'"{text}"'

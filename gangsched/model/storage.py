@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
+from gangsched.model.devices import DeviceAllocation, DeviceClaim, DeviceClass, DeviceTaintRule, ResourceSlice
 from gangsched.model.inter_pod import Requirement, Selector
 from gangsched.model.objects import DEVICES, NOTHING, NodeSelectorTerm, Pod
 
@@ -108,20 +109,25 @@ class CsiNode(msgspec.Struct, frozen=True, gc=False):
 
 
 class ResourceClaim(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """A ResourceClaim (DRA): devices for pods, allocated by another component.
+    """A ResourceClaim (DRA): devices for pods.
 
     `required` is where an allocated claim can be used, None for anywhere; `reserved` are the uids of pods that may use
-    it; `owner_uid` is its controller's.
+    it; `owner_uid` is its controller's. `asks` is what it asks
+    for and has, of which an allocation needs more than is known here if it `has_more`.
     """
 
     namespace: str
     name: str
     uid: str = ""
+    resource_version: str = ""
     owner_uid: str = ""
     deleting: bool = False
     allocated: bool = False
     required: tuple[NodeSelectorTerm, ...] | None = None
     reserved: tuple[str, ...] = ()
+    finalizers: tuple[str, ...] = ()
+    has_more: bool = False
+    asks: DeviceClaim | None = None
 
     @property
     def key(self) -> str:
@@ -129,15 +135,21 @@ class ResourceClaim(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         return f"{DEVICES}/{self.namespace}/{self.name}"
 
 
-StorageObject: TypeAlias = Claim | Volume | StorageClass | CsiNode | ResourceClaim
+DeviceObject: TypeAlias = ResourceSlice | DeviceClass | DeviceTaintRule
+StorageObject: TypeAlias = Claim | Volume | StorageClass | CsiNode | ResourceClaim | DeviceObject
 RESOURCES: Mapping[type[StorageObject], str] = {
     Claim: "persistentvolumeclaims",
     Volume: "persistentvolumes",
     StorageClass: "storageclasses",
     CsiNode: "csinodes",
     ResourceClaim: DEVICES,
+    ResourceSlice: "resourceslices",
+    DeviceClass: "deviceclasses",
+    DeviceTaintRule: "devicetaintrules",
 }
 """What the API calls each kind."""
+ALLOCATING: frozenset[type[StorageObject]] = frozenset({ResourceSlice, DeviceClass, DeviceTaintRule})
+"""The kinds that are read to allocate devices."""
 
 
 def storage_key(item: StorageObject) -> str:
@@ -150,7 +162,8 @@ class Selection(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     The claim is to be provisioned for `node`, or bound to the existing `volume`; with neither, another pod's decision
     applies and this pod waits. With `reserve` it is a ResourceClaim, to which the pod is added as long as it can still
-    be used where `required` says. uids and resource versions identify the objects that the decision is based on.
+    be used where `required` says; with an `allocation` it is allocated first. uids and resource versions identify the
+    objects that the decision is based on.
     """
 
     namespace: str
@@ -162,6 +175,8 @@ class Selection(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     volume_version: str = ""
     reserve: bool = False
     required: tuple[NodeSelectorTerm, ...] | None = None
+    allocation: DeviceAllocation | None = None
+    finalizers: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
@@ -175,7 +190,8 @@ class Storage:
 
     `users` are placed pods with claims, each with its node's name, by uid; `selections` are the decisions about their
     claims whose binding is not yet complete. `shared` are keys of claims that several pods name, placed or not.
-    `unread` are kinds that cannot be read.
+    `unread` are kinds that cannot be read. `allocator` has the devices of nodes, None where devices are not allocated;
+    it `awaits` kinds that are not read yet, and `outdated` are keys of claims of which our own writes are not seen yet.
     """
 
     claims: Mapping[str, Claim] = field(default_factory=dict)
@@ -187,3 +203,6 @@ class Storage:
     selections: Mapping[str, tuple[Selection, ...]] = field(default_factory=dict)
     shared: frozenset[str] = frozenset()
     unread: frozenset[type[StorageObject]] = frozenset()
+    allocator: Any = None
+    awaits: frozenset[type[StorageObject]] = frozenset()
+    outdated: frozenset[str] = frozenset()

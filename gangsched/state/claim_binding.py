@@ -9,7 +9,7 @@ the pod is deleted. Volumes and nodes of the claims were chosen before.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import msgspec
@@ -17,14 +17,17 @@ import msgspec
 from gangsched.model.inter_pod import selects
 from gangsched.model.objects import PermitStamp
 from gangsched.model.protocol import Bind, BindClaims, BindFailed, BindGone, ClaimsWritten, Outcome, ReleaseClaims
-from gangsched.model.storage import Claim, Selection, Volume
+from gangsched.model.storage import Claim, ResourceClaim, Selection, Volume
 from gangsched.model.text import named
 from gangsched.state.claim_starts import Starts, is_late
 from gangsched.state.cluster import Cluster
 from gangsched.state.groups import Registry
-from gangsched.state.member_store import MemberStore
+from gangsched.state.member_store import WAITS, MemberStore
 from gangsched.state.members import Change, ClaimsWait, Member, State
+from gangsched.state.storage_cache import is_older
 
+SETTLE_S = 0.05
+"""How long the last look at devices waits for other schedulers; kube-scheduler wrote up to 11 ms after gangsched."""
 TIMEOUT_S = 600.0
 """How long claims may take to be bound; kube-scheduler's bindTimeoutSeconds is the same."""
 
@@ -80,17 +83,17 @@ class ClaimBinding:
         if member.state is State.BINDING:
             member.permit, member.is_proven = permit, permit is not None
             return _bind(member)
-        self.counts.submitted += bool(_of_volumes(member))
+        self.counts.submitted += bool(_prepared(member))
         self._waiting[member.pod.uid] = member
         self._is_news = True
         storage = self._cluster.storage_cache
         writes: list[Selection] = []
         wait = member.wait = ClaimsWait(permit=permit, is_alone=is_alone)
-        for selection in _of_volumes(member):
-            claim = storage.claim(selection.key)
+        for selection in _prepared(member):
+            claim = None if selection.allocation is not None else storage.claim(selection.key)
             if selection.node and claim is not None and _is_asked(claim, selection):
                 wait.versions[selection.key] = claim.resource_version  # an earlier try asked for it
-            elif selection.node or selection.volume:
+            elif selection.node or selection.volume or selection.allocation is not None:
                 writes.append(selection)
         if not writes:
             wait.deadline_s, wait.is_stale = now_s + self._timeout_s, True
@@ -108,6 +111,8 @@ class ClaimBinding:
         if member.wait is not None:
             member.wait.versions.update(outcome.versions)
             member.wait.deadline_s, member.wait.is_stale = now_s + self._timeout_s, True
+            if self._cluster.storage_cache.has_rivals and any(each.allocation for each in member.selections):
+                member.wait.settles_s = now_s + SETTLE_S
             self._is_news = True
 
     def failed(self, uid: str) -> None:
@@ -145,8 +150,28 @@ class ClaimBinding:
         """Time at which `due` must be called even without a message."""
         if self._is_news and self._waiting:
             return -math.inf
-        waits = (member.wait for member in self._waiting.values())
-        return min((wait.deadline_s for wait in waits if wait is not None), default=None)
+        waits = [member.wait for member in self._waiting.values() if member.wait is not None]
+        return min((wait.settles_s or wait.deadline_s for wait in waits), default=None)
+
+    def give_up(self, members: Iterable[Member]) -> list[ReleaseClaims]:
+        """Free devices that only these members have, none of whom has a node: others may help them (A8).
+
+        They are left over from a start that failed or was interrupted, or were allocated by somebody who went.
+        """
+        storage = self._cluster.storage_cache
+        waiting = {each.pod.uid: each for each in members if not each.node and each.state in WAITS}
+        orders: list[ReleaseClaims] = []
+        for member in waiting.values() if storage.allocator is not None else ():
+            keys = (use.key(member.pod.namespace) for use in member.pod.claims if use.device)
+            claims = [claim for key in keys if (claim := storage.resource_claim(key)) is not None]
+            idle = [
+                each for each in claims if each.allocated and not each.deleting and not storage.is_outdated(each.key)
+            ]
+            idle = [each for each in idle if waiting.keys() >= {*each.reserved, *storage.users().get(each.key, ())}]
+            if idle:
+                storage.releasing(each.key for each in idle)
+                orders.append(_release(member, map(_as_it_is, idle)))
+        return orders
 
     def waiting(self) -> Mapping[str, Member]:
         """Members whose wait `due` has not ended yet, by uid."""
@@ -156,7 +181,7 @@ class ClaimBinding:
         """Carry out what is decided of the waits; those of one start end together."""
         decision = self._starts.decide(self._waiting.values(), failed, now_s)
         for member in decision.sent:
-            self.counts.bound += bool(_of_volumes(member))
+            self.counts.bound += bool(_prepared(member))
             permit = member.wait.permit if member.wait is not None else None
             self._members.change(member, Change.SEND_BIND)
             member.permit, member.is_proven = permit, permit is not None
@@ -170,24 +195,35 @@ class ClaimBinding:
                 withdrawn = [order for each in members if (order := self._withdraw(each)) is not None]
             aftermath = self._aftermath(members, withdrawn)
             for member, reason in zip(members, reasons.values(), strict=True):
-                self.counts.failed += bool(_of_volumes(member))
-                due.ended.append(BindFailed(member.pod.uid, member.node, f"binding volumes: {reason}{aftermath}"))
-            due.withdrawn += withdrawn
+                self.counts.failed += bool(_prepared(member))
+                what = "allocating devices" if any(each.allocation for each in member.selections) else "binding volumes"
+                due.ended.append(BindFailed(member.pod.uid, member.node, f"{what}: {reason}{aftermath}"))
+            due.withdrawn += withdrawn + [each for member in members for each in self._deallocate(member)]
 
     def _withdraw(self, member: Member) -> ReleaseClaims | None:
         """Take back the request for volumes that have not been made, so that the next plan may choose other nodes."""
         claims: list[Selection] = []
-        for selection in _of_volumes(member):
+        for selection in _prepared(member):
             claim = self._cluster.storage_cache.claim(selection.key)
             if selection.node and claim is not None and not claim.volume_name and _is_asked(claim, selection):
                 claims.append(msgspec.structs.replace(selection, resource_version=claim.resource_version))
-        pod = member.pod
-        return ReleaseClaims(pod.uid, pod.namespace, pod.name, member.node, tuple(claims)) if claims else None
+        return _release(member, claims) if claims else None
+
+    def _deallocate(self, member: Member) -> list[ReleaseClaims]:
+        """Free the devices that were allocated to a member."""
+        versions = member.wait.versions if member.wait is not None else {}
+        claims = [
+            msgspec.structs.replace(each, resource_version=versions[each.key])
+            for each in member.selections
+            if each.allocation is not None and each.key in versions
+        ]
+        self._cluster.storage_cache.releasing(each.key for each in claims)
+        return [_release(member, claims)] if claims else []
 
     def _aftermath(self, members: list[Member], withdrawn: list[ReleaseClaims]) -> str:
         """What becomes of the claims of these members: volumes that exist are their owner's."""
         storage = self._cluster.storage_cache
-        keys = {each.key for member in members for each in _of_volumes(member)}
+        keys = {each.key for member in members for each in _prepared(member)}
         made = sorted(key for key in keys if (claim := storage.claim(key)) is not None and claim.bound)
         is_start = made and len(members) > 1
         text = f"; the volumes provisioned for {named(made)} stay until these claims are deleted" if is_start else ""
@@ -198,8 +234,12 @@ class ClaimBinding:
         """Whether all claims of a member are bound. Raises ClaimsRefused if that is impossible or too late."""
         if member.node not in self._cluster.nodes:
             raise ClaimsRefused(f'node "{member.node}" is gone')
-        selections = _of_volumes(member)
+        selections = _prepared(member)
         is_concerned = any(each.key in changed or each.volume in changed for each in selections)
+        if wait.settles_s:
+            if now_s < wait.settles_s:
+                return
+            wait.settles_s, is_concerned = 0.0, True
         if not (wait.is_stale or is_concerned or now_s >= wait.deadline_s):
             return
         wait.is_stale = False
@@ -208,8 +248,29 @@ class ClaimBinding:
         if unbound and now_s >= wait.deadline_s:
             raise ClaimsRefused(f"claim {unbound[0].key} was not bound within {self._timeout_s:g} s")
 
+    def _has_devices(self, selection: Selection, wait: ClaimsWait) -> bool:
+        """Whether our watch shows the devices that were written. Raises ClaimsRefused if others have them."""
+        storage, allocation = self._cluster.storage_cache, selection.allocation
+        claim = storage.resource_claim(selection.key)
+        assert allocation is not None
+        assert storage.allocator is not None
+        if claim is None or claim.uid != selection.uid:
+            raise ClaimsRefused(f'resourceclaim "{selection.name}" not found')
+        if claim.deleting:
+            raise ClaimsRefused(f'resourceclaim "{selection.name}" is being deleted')
+        if is_older(claim.resource_version, wait.versions.get(selection.key)):
+            return False
+        results = claim.asks.results if claim.asks is not None else None
+        if results is None or {each.id for each in results} != {each.id for each in allocation.results}:
+            raise ClaimsRefused(f'resourceclaim "{selection.name}" has been changed by somebody else')
+        if rival := storage.allocator.rival(selection.key, results, allocation.node):
+            raise ClaimsRefused(rival)
+        return True
+
     def _is_bound(self, selection: Selection, node: str, wait: ClaimsWait) -> bool:
         """Whether a claim is bound and its volume can be used on the node. Raises ClaimsRefused if that cannot be."""
+        if selection.allocation is not None:
+            return self._has_devices(selection, wait)
         claim, volumes = self._cluster.storage_cache.claim(selection.key), self._cluster.storage_cache.volumes
         if claim is None or claim.uid != selection.uid:
             raise ClaimsRefused(f'persistentvolumeclaim "{selection.name}" not found')
@@ -220,7 +281,7 @@ class ClaimBinding:
             if volume is not None and not _reaches(volume, self._cluster.nodes[node].labels):
                 raise ClaimsRefused(f'pv "{volume.name}" node affinity doesn\'t match node "{node}"')
             return volume is not None  # else word of it has not come yet
-        is_news = not _older(claim.resource_version, wait.versions.get(claim.key))
+        is_news = not is_older(claim.resource_version, wait.versions.get(claim.key))
         if selection.node and is_news and claim.selected_node != selection.node:
             raise ClaimsRefused(
                 f'provisioning failed for PVC "{claim.name}"'
@@ -234,23 +295,35 @@ def _look_at_given(selection: Selection, claim: Claim, volume: Volume | None, wa
     """Raises ClaimsRefused if the volume that was given to a claim is no longer the claim's."""
     if volume is None:
         raise ClaimsRefused(f'pv "{selection.volume}" is gone')
-    is_news = not _older(volume.resource_version, wait.versions.get(volume.name))
+    is_news = not is_older(volume.resource_version, wait.versions.get(volume.name))
     if is_news and (volume.claim is None or volume.claim.uid != claim.uid):
         raise ClaimsRefused(f'ClaimRef got reset for pv "{volume.name}"')
 
 
 def waits(selections: tuple[Selection, ...]) -> bool:
-    """Whether a member with these selections waits before its bind; ResourceClaims need no wait."""
-    return bool(selections) and not all(each.reserve for each in selections)
+    """Whether a member with these selections waits before its bind; ResourceClaims that have devices need no wait."""
+    return any(not each.reserve or each.allocation is not None for each in selections)
 
 
-def _of_volumes(member: Member) -> list[Selection]:
-    return [each for each in member.selections if not each.reserve]
+def _prepared(member: Member) -> list[Selection]:
+    return [each for each in member.selections if not each.reserve or each.allocation is not None]
 
 
 def _bind(member: Member) -> Bind:
-    pod, devices = member.pod, tuple(each for each in member.selections if each.reserve) if member.selections else ()
+    pod = member.pod
+    devices = tuple(each for each in member.selections if each.reserve and each.allocation is None)
     return Bind(pod.uid, pod.namespace, pod.name, member.node, devices, member.permit)
+
+
+def _release(member: Member, claims: Iterable[Selection]) -> ReleaseClaims:
+    pod = member.pod
+    return ReleaseClaims(pod.uid, pod.namespace, pod.name, member.node, tuple(claims))
+
+
+def _as_it_is(claim: ResourceClaim) -> Selection:
+    return Selection(
+        namespace=claim.namespace, name=claim.name, uid=claim.uid, resource_version=claim.resource_version, reserve=True
+    )
 
 
 def _is_asked(claim: Claim, selection: Selection) -> bool:
@@ -268,8 +341,3 @@ def _reaches(volume: Volume, labels: Mapping[str, str]) -> bool:
     if volume.required is None:
         return True
     return any(bool(term.labels) and selects(term.labels, labels) for term in volume.required)
-
-
-def _older(version: str, written: str | None) -> bool:
-    """Whether what we see is from before our own write; versions are numbers that grow (KEP-5504)."""
-    return written is not None and version.isdigit() and written.isdigit() and int(version) < int(written)

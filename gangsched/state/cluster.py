@@ -33,8 +33,8 @@ MOST_USED = AMOUNT_LIMIT - OVERFULL
 class Cluster:
     """Nodes and their pods: `move`, `occupy` and `vacate` change pods, `apply_node` and `drop_node` nodes."""
 
-    def __init__(self) -> None:
-        self.storage_cache = StorageCache()
+    def __init__(self, *, allocates: bool = False) -> None:
+        self.storage_cache = StorageCache(allocates=allocates)
         self._nodes: dict[str, Node] = {}
         self._used: dict[str, dict[str, int]] = defaultdict(dict)
         self._overhead: dict[str, Counter[str]] = {}  # what of `_used` ends with its node
@@ -225,7 +225,7 @@ class Cluster:
     def take_freed(self) -> set[str]:
         """Nodes with a change since the last call that could help a refused group (semantics Q3)."""
         freed, self._freed = self._freed, set()
-        return freed
+        return freed | (self.storage_cache.take_freed() & self._nodes.keys())
 
     def take_pods_changed(self) -> bool:
         """Whether pods moved or changed labels since the last call, which inter-pod constraints may see (Q3)."""

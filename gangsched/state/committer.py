@@ -114,6 +114,8 @@ class Committer:
             self.release_yielded({group.id})
         if verdict.expired or verdict.reason is Reason.YIELDED:  # the next verdict comes before this one has settled
             actions += [event for record in records for event in self._reports.announce(record, verdict)]
+        if verdict.reason is Reason.UNSCHEDULABLE and not (verdict.binds or verdict.holds):
+            actions += self._claims.give_up(member for record in records for member in record.members.values())
         self._after(group, verdict, snapshot, now_s)
         return actions
 

@@ -22,6 +22,7 @@ from gangsched.model.protocol import (
     BindGone,
     BindUndecided,
     Bound,
+    ClaimsReleased,
     Event,
     Followed,
     Gone,
@@ -86,7 +87,9 @@ class EventHandlers:
         #: The gangs of each PodGroup that declares several, by API group and id of the object.
         self._gangs_of: dict[tuple[str, str], frozenset[str]] = {}
 
-    def apply(self, message: Event | Outcome | BindUndecided, *, now_s: float) -> tuple[RecordEvent, ...]:
+    def apply(
+        self, message: Event | Outcome | BindUndecided | ClaimsReleased, *, now_s: float
+    ) -> tuple[RecordEvent, ...]:
         """Apply one message; return Events that must be written whatever is decided next."""
         match message:
             case Applied(item=item):
@@ -104,7 +107,7 @@ class EventHandlers:
                 elif kind is Service:
                     self._cluster.replicas.replace(())
                 else:
-                    self._helped(self._cluster.storage_cache.miss(kind))
+                    self._helped(self._cluster.storage_cache.miss(kind, forbidden=forbidden))
             case Followed(api_group=api_group, live=live):
                 self._touch(self._registry.pod_group_names.follow(api_group, live=live))
             case StampsGuarded(since_s=since_s):
@@ -113,6 +116,8 @@ class EventHandlers:
                 return self._outcome(message, now_s)
             case BindUndecided():
                 self._undecided(message)
+            case ClaimsReleased(versions=versions):
+                self._helped(self._cluster.storage_cache.wrote(versions))
             case _:
                 assert_never(message)
         return ()

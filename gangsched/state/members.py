@@ -140,6 +140,8 @@ class ClaimsWait(msgspec.Struct, eq=False, gc=False):
     versions: dict[str, str] = msgspec.field(default_factory=dict)
     #: The wait ends at this monotonic second; infinite while the claims are being written.
     deadline_s: float = math.inf
+    #: Devices are looked at again at this monotonic second; 0 if other schedulers' writes need not be awaited.
+    settles_s: float = 0.0
     #: Check the claims even if they have not changed.
     is_stale: bool = False
     #: All its claims are bound, and their volumes reach the node.

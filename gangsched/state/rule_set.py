@@ -36,4 +36,6 @@ class Rules:
     ignore_run_times_s: float = 86_400.0
     """How long the run times that a namespace states count for nothing after one was far too short (decision 0041)."""
     reservations: ReservationLimits = field(default_factory=lambda: ReservationLimits(reservations=0))
+    allocates: bool = False
+    """Whether devices are allocated to ResourceClaims."""
     unattended: bool = False

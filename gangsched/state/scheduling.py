@@ -48,8 +48,7 @@ from gangsched.state.rule_set import Rules
 from gangsched.state.unfinished import UnfinishedLook
 
 LATE_CLAIMS_S, LATE_CLAIMS_LONGEST_S = 30.0, 600.0
-"""A group whose claims took too long is planned again after this time, doubling to the longest: it has kept room from
-others for 10 minutes, and must not do so time after time."""
+"""When a group whose claims took too long is planned again, doubling: it kept room from others for 10 minutes."""
 ANSWERS = (Bound, BindGone, BindFailed, ClaimsWritten)
 
 
@@ -58,7 +57,7 @@ class SchedulingState:
 
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
-        self.cluster = Cluster()
+        self.cluster = Cluster(allocates=rules.allocates)
         self.registry = Registry(names=rules.scheduler_names, defaults=rules.defaults, policy=rules.policy)
         self.queue = Queue(unattended=rules.unattended)
         self.disruption_budgets = DisruptionBudgets()

@@ -7,11 +7,14 @@ Invariant: each object is stored as last sent by the API server; decisions about
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from typing import Any
 
+from gangsched.core.devices.device_index import DeviceIndex
+from gangsched.model.devices import DeviceResult, DeviceTaintRule, ResourceSlice
 from gangsched.model.objects import Pod
 from gangsched.model.storage import (
+    ALLOCATING,
     RESOURCES,
     Claim,
     CsiNode,
@@ -22,13 +25,22 @@ from gangsched.model.storage import (
     Volume,
     storage_key,
 )
-from gangsched.state.members import Member
+from gangsched.state.members import Member, State
 
 
 class StorageCache:
     """`apply`, `drop` and `replace` return the members without a node that the change may help."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, allocates: bool = False) -> None:
+        """`allocates`: devices are allocated to ResourceClaims, once the kinds that this takes have been read."""
+        self._allocator = DeviceIndex() if allocates else None
+        self._awaits = ALLOCATING if allocates else frozenset()
+        self._chosen: dict[str, dict[str, tuple[DeviceResult, ...]]] = {}  # by pod and claim, not seen in the claim yet
+        self._chosen_for: dict[str, dict[str, dict[str, tuple[DeviceResult, ...]]]] = defaultdict(dict)
+        self._written: dict[str, str] = {}  # versions of claims that our own writes made, or are under way to
+        self._releasing: set[str] = set()
+        self._strangers: set[str] = set()  # unbound pods of other schedulers with ResourceClaims
+        self._freed: set[str] = set()
         self._kinds: dict[type, dict[str, Any]] = {kind: {} for kind in RESOURCES}
         self._users: dict[str, dict[str, Member]] = defaultdict(dict)  # by claim, then by uid
         self._unplaced: dict[str, Member] = {}  # those of them that have no node
@@ -45,6 +57,7 @@ class StorageCache:
         if self._kinds[type(item)].get(key) == item:
             return []
         self._to_change(type(item))[key] = item
+        self._allocate(type(item), key, item)
         self._changed.add(key)
         if isinstance(item, Volume) and item.claim is not None:
             self._changed.add(f"{item.claim.namespace}/{item.claim.name}")
@@ -55,25 +68,38 @@ class StorageCache:
         if key not in self._kinds[kind]:
             return []
         del self._to_change(kind)[key]
+        self._allocate(kind, key, None)
         self._changed.add(key)
         return self._helped(kind, key)
 
     def replace(self, kind: type, items: Iterable[StorageObject]) -> list[Member]:
         """Replace all objects of a kind."""
+        items = list(items)
         listed = {storage_key(item): item for item in items}
-        if listed == self._kinds[kind] and kind not in self._unread:
+        if listed == self._kinds[kind] and kind not in self._unread | self._awaits:
             return []
         self._unread -= {kind}
+        self._awaits -= {kind}
         self._changed |= listed.keys() | self._kinds[kind].keys()
-        self._kinds[kind] = listed
+        before, self._kinds[kind] = self._kinds[kind], listed
+        if kind is ResourceClaim:
+            for key in before.keys() | listed.keys():
+                self._allocate(kind, key, listed.get(key))
+        elif kind in ALLOCATING and self._allocator is not None:
+            self._freed |= self._allocator.replace(kind, items)  # type: ignore[arg-type]
         self._photo = None
         return list(self._unplaced.values())
 
-    def miss(self, kind: type) -> list[Member]:
-        """Record that a kind cannot be read; until it is listed, pods with claims are not placed."""
+    def miss(self, kind: type, *, forbidden: bool = False) -> list[Member]:
+        """Record that a kind cannot be read; until it is listed, pods with claims are not placed.
+
+        Of taint rules there are none where they are not served.
+        """
         if kind in self._unread:
             return []
-        self._unread |= {kind}
+        self._awaits -= {kind}
+        if kind is not DeviceTaintRule or forbidden:
+            self._unread |= {kind}
         self._photo = None
         return list(self._unplaced.values())
 
@@ -100,9 +126,101 @@ class StorageCache:
         changed, self._changed = self._changed, set()
         return changed
 
+    # --- devices ----------------------------------------------------------------------------------------------------
+
+    @property
+    def allocator(self) -> DeviceIndex | None:
+        """The devices of nodes; None where devices are not allocated."""
+        return self._allocator
+
+    def take_freed(self) -> set[str]:
+        """Nodes of which devices changed since the last call."""
+        freed, self._freed = self._freed, set()
+        return freed
+
+    @property
+    def has_rivals(self) -> bool:
+        """Whether pods of other schedulers wait for devices."""
+        return bool(self._strangers)
+
+    def is_outdated(self, key: str) -> bool:
+        """Whether our own writes to a ResourceClaim are under way, or not seen yet."""
+        return key in self._written or key in self._releasing
+
+    def resource_claim(self, key: str) -> ResourceClaim | None:
+        """ResourceClaim by its key."""
+        found: ResourceClaim | None = self._kinds[ResourceClaim].get(key)
+        return found
+
+    def releasing(self, keys: Iterable[str]) -> None:
+        """Record that ResourceClaims are being deallocated: nobody uses them before `wrote`."""
+        self._releasing.update(keys)
+        self._photo = None
+
+    def wrote(self, versions: Mapping[str, str]) -> list[Member]:
+        """Record the versions that our own writes gave ResourceClaims; nobody uses one before it is seen."""
+        for key, version in versions.items():
+            self._releasing.discard(key)
+            claim = self.resource_claim(key)
+            if claim is not None and is_older(claim.resource_version, version):
+                self._written[key] = version
+            else:
+                self._written.pop(key, None)
+        self._photo = None
+        return [member for key in versions for member in self._users.get(key, {}).values() if not member.node]
+
+    def _allocate(self, kind: type, key: str, item: Any) -> None:
+        """Keep the allocator up to date with an object, None for one that is gone."""
+        if kind is ResourceClaim:
+            if item is None:
+                self._releasing.discard(key)
+            if key in self._written and (item is None or not is_older(item.resource_version, self._written[key])):
+                del self._written[key]
+            self._hold(key)
+        elif kind in ALLOCATING and self._allocator is not None:
+            self._freed |= self._allocator.drop(kind, key) if item is None else self._allocator.apply(item)
+
+    def _hold(self, key: str) -> None:
+        """Record the devices that a claim has, or that were chosen for it."""
+        if self._allocator is None:
+            return
+        claim = self.resource_claim(key)
+        results = claim.asks.results if claim is not None and claim.asks is not None else None
+        if results is None:
+            results = next((chosen[key] for chosen in self._chosen_for.get(key, {}).values()), ())
+        nodes, is_less = self._allocator.hold(key, results)
+        self._freed |= nodes if is_less else set()
+
+    def _choose(self, member: Member) -> None:
+        """Keep the devices that a plan chose for a member as long as it has them."""
+        uid = member.pod.uid
+        chosen = {each.key: each.allocation.results for each in member.selections if each.allocation is not None}
+        if self._allocator is None or chosen == self._chosen.get(uid, {}):
+            return
+        before = self._forget_chosen(uid)
+        if chosen:
+            self._chosen[uid] = chosen
+        for key in chosen:
+            self._chosen_for[key][uid] = chosen
+        for key in before | chosen.keys():
+            self._hold(key)
+
+    def _forget_chosen(self, uid: str) -> Set[str]:
+        """Drop what was chosen for a pod; the claims concerned."""
+        before = self._chosen.pop(uid, {})
+        for key in before:
+            self._chosen_for[key].pop(uid)
+            if not self._chosen_for[key]:
+                del self._chosen_for[key]
+            self._hold(key)
+        return before.keys()
+
     def _helped(self, kind: type, key: str) -> list[Member]:
-        """The members that a change may help: those that name the claim, or all with claims for other objects."""
-        if kind in {Claim, ResourceClaim}:
+        """The members that a change may help: those that name the claim, or all with claims for other objects.
+
+        What devices change is woken for by node (`take_freed`).
+        """
+        if kind in {Claim, ResourceClaim, ResourceSlice, DeviceTaintRule}:
             return [member for member in self._users.get(key, {}).values() if not member.node]
         return list(self._unplaced.values())
 
@@ -114,6 +232,9 @@ class StorageCache:
         """
         pod = member.pod
         keys = _keys(pod) if known and pod.live else set()
+        self._choose(member)
+        is_rival = bool(keys) and member.state is State.FOREIGN and any(use.device for use in pod.claims)
+        (self._strangers.add if is_rival else self._strangers.discard)(pod.uid)
         for key in _keys(old) - keys:
             users = self._users.get(key, {})
             users.pop(pod.uid, None)
@@ -129,6 +250,8 @@ class StorageCache:
 
     def expel(self, uid: str) -> None:
         """Remove a pod from all claims, whatever its state."""
+        self._strangers.discard(uid)
+        self._forget_chosen(uid)
         for key in [key for key, users in self._users.items() if uid in users]:
             del self._users[key][uid]
             if not self._users[key]:
@@ -159,8 +282,16 @@ class StorageCache:
                 selections={uid: member.selections for uid, member in placed.items() if member.selections},
                 shared=frozenset(key for key, users in self._users.items() if len(users) > 1),
                 unread=self._unread,
+                allocator=self._allocator,
+                awaits=self._awaits,
+                outdated=frozenset(self._written) | self._releasing,
             )
         return self._photo
+
+
+def is_older(version: str, written: str | None) -> bool:
+    """Whether what is seen is from before our own write; versions are numbers that grow (KEP-5504)."""
+    return written is not None and version.isdigit() and written.isdigit() and int(version) < int(written)
 
 
 def _keys(pod: Pod) -> set[str]:

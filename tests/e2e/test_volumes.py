@@ -368,7 +368,7 @@ def test_allocated_devices(plane: ControlPlane, api: Api) -> None:
         assert set(wait_bound(pods, "shared", 2).values()) == {"b0", "b1"}
         reserved = api.get(f"{DEVICES}/shared")["status"]["reservedFor"]
         assert {each["name"] for each in reserved} == {"shared-0", "shared-1"}
-        wait_told(api, "bare", "is not allocated, and gangsched does not allocate devices")
+        wait_told(api, "bare", 'is not allocated, and the setting "devices" is not "all"')
     for name in ("shared", "bare"):
         api.delete(f"{DEVICES}/{name}")
 

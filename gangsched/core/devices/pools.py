@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter as Counts
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 from gangsched.core.devices.cel.faults import SelectorError
 from gangsched.core.devices.cel.operators import DomainMap
 from gangsched.core.devices.cel.versions import Quantity, version
-from gangsched.core.filter.node_selector import any_term_met
+from gangsched.core.node_terms import any_term_met
 from gangsched.model.devices import Attribute, Counter, Device, DeviceId, DeviceTaintRule, NodeScope, ResourceSlice
 from gangsched.model.objects import Node, Taint, Toleration
 
@@ -70,23 +70,84 @@ class Pool:
 
 
 class SliceIndex:
-    """All slices, by node and by pool."""
+    """All slices, by node and by pool; `apply` and `drop` return the nodes whose pools changed."""
 
-    def __init__(self, slices: Iterable[ResourceSlice], rules: Iterable[DeviceTaintRule] = ()) -> None:
-        self._rules = tuple(rules)
-        self._local: dict[str, list[ResourceSlice]] = defaultdict(list)
-        self._joint: list[ResourceSlice] = []
-        self._pools: dict[PoolId, list[ResourceSlice]] = defaultdict(list)
+    def __init__(self, slices: Iterable[ResourceSlice] = (), rules: Iterable[DeviceTaintRule] = ()) -> None:
+        self.rules = tuple(rules)
+        self._slices: dict[str, ResourceSlice] = {}
+        self._local: dict[str, dict[str, ResourceSlice]] = defaultdict(dict)
+        self._joint: dict[str, ResourceSlice] = {}
+        self._pools: dict[PoolId, dict[str, ResourceSlice]] = defaultdict(dict)
+        self._named: dict[PoolId, Counts[str]] = defaultdict(Counts)  # slices by the node that they name
         for each in slices:
-            self._pools[each.driver, each.pool].append(each)
-            (self._local[each.scope.node] if each.scope.node else self._joint).append(each)
+            self.apply(each)
+
+    def apply(self, item: ResourceSlice) -> set[str]:
+        """Add or replace a slice."""
+        changed = self.drop(item.name)
+        self._slices[item.name] = item
+        pool = (item.driver, item.pool)
+        changed.add(self.home(pool))
+        self._pools[pool][item.name] = item
+        self._named[pool][item.scope.node] += 1
+        (self._local[item.scope.node] if item.scope.node else self._joint)[item.name] = item
+        return (changed | {self.home(pool)}) - {""}
+
+    def drop(self, name: str) -> set[str]:
+        """Remove a slice, if it is known."""
+        item = self._slices.pop(name, None)
+        if item is None:
+            return set()
+        pool, node = (item.driver, item.pool), item.scope.node
+        changed = {self.home(pool)}
+        del (self._local[node] if node else self._joint)[name]
+        del self._pools[pool][name]
+        self._named[pool][node] -= 1
+        if not self._named[pool][node]:
+            del self._named[pool][node]
+        if not self._pools[pool]:
+            del self._pools[pool], self._named[pool]
+        if node and not self._local[node]:
+            del self._local[node]
+        return (changed | {self.home(pool)}) - {""}
+
+    def names(self) -> Collection[str]:
+        """Names of the slices."""
+        return self._slices.keys()
+
+    def nodes(self) -> Collection[str]:
+        """The nodes that slices name."""
+        return self._local.keys()
+
+    def home(self, pool: PoolId) -> str:
+        """The one node that all slices of the pool name, "" if there is none."""
+        named = self._named.get(pool)
+        return next(iter(named)) if named is not None and len(named) == 1 else ""
+
+    def joint(self) -> Iterator[ResourceSlice]:
+        """Slices of pools that several nodes share."""
+        for pool, slices in self._pools.items():
+            if not self.home(pool):
+                yield from slices.values()
+
+    def local_pools(self, name: str) -> tuple[Pool, ...]:
+        """The pools that belong to the node of this name alone."""
+        reached: dict[PoolId, list[ResourceSlice]] = defaultdict(list)
+        for each in self._local.get(name, {}).values():
+            if not each.ignored:
+                reached[each.driver, each.pool].append(each)
+        own = {pool: slices for pool, slices in reached.items() if self.home(pool)}
+        return self._sorted(own, Node(name=name))
 
     def pools(self, node: Node) -> tuple[Pool, ...]:
         """The pools of which the node can use a slice."""
         reached: dict[PoolId, list[ResourceSlice]] = defaultdict(list)
-        for each in (*self._local.get(node.name, ()), *self._joint):
+        for each in (*self._local.get(node.name, {}).values(), *self._joint.values()):
             if not each.ignored and _reaches(each, node):
                 reached[each.driver, each.pool].append(each)
+        return self._sorted(reached, node)
+
+    def _sorted(self, reached: Mapping[PoolId, list[ResourceSlice]], node: Node) -> tuple[Pool, ...]:
         found = [pool for key, slices in reached.items() if (pool := self._pool(key, slices, node)) is not None]
         return tuple(sorted(found, key=lambda pool: (_conditional(pool), pool.id)))
 
@@ -96,7 +157,7 @@ class SliceIndex:
         count = here[0].slices
         others: list[ResourceSlice] = []
         if len(here) != count:
-            pool = self._pools[key]
+            pool = self._pools[key].values()
             if any(each.generation > generation for each in pool):
                 return None  # the newer one has nothing for this node
             whole = [each for each in pool if each.generation == generation and not each.ignored]
@@ -142,7 +203,7 @@ class SliceIndex:
         driver, pool = key
         ruled = tuple(
             rule.taint
-            for rule in self._rules
+            for rule in self.rules
             if rule.driver in {None, driver} and rule.pool in {None, pool} and rule.device in {None, device.name}
         )
         here = not part.per_device or _matches(device.scope, node)

@@ -56,6 +56,7 @@ STATEFUL = tuple(each for each in FILTERS if isinstance(each, StatefulFilter))
 TERMS = tuple(
     each for each in STATEFUL if isinstance(each, inter_pod_affinity.PodAffinity | inter_pod_affinity.PodAntiAffinity)
 )
+FAULTS = tuple(each for each in STATEFUL if type(each).fault is not StatefulFilter.fault)
 PRE_FILTERS = tuple(each for each in FILTERS if type(each).pre_filter is not Filter.pre_filter)
 
 
@@ -77,6 +78,13 @@ def static_fit(shape: Shape, table: NodeTable) -> StaticFit:
 def pre_filter(pod: Pod, occupancy: Occupancy) -> Refusal | None:
     """The refusal of the first filter that rules out all nodes for the pod; None if no filter does."""
     return next((refusal for each in PRE_FILTERS if (refusal := each.pre_filter(pod, occupancy)) is not None), None)
+
+
+def cause(pod: Pod, occupancy: Occupancy) -> Refusal | None:
+    """`pre_filter`, or what was found to be wrong with the pod when nodes were looked at."""
+    refusal = pre_filter(pod, occupancy)
+    faults = (each.fault(pod, occupancy) for each in FAULTS)
+    return refusal if refusal is not None else next((each for each in faults if each is not None), None)
 
 
 def restricts(pod: Pod, occupancy: Occupancy) -> bool:
@@ -103,8 +111,7 @@ def narrow(pod: Pod, room: Ints, occupancy: Occupancy) -> Ints:
     for each in applying:
         for refused in each.refusals(pod, occupancy):
             room = np.where(refused.nodes, 0, room)
-        limit = each.room(pod, occupancy)
-        room = room if limit is None else np.minimum(room, limit)
+        room = each.narrowed(pod, room, occupancy)
     return room
 
 
@@ -125,7 +132,7 @@ def may_stay(pod: Pod, node: int, occupancy: Occupancy) -> bool:
     counted.
     """
     lasting = (each for each in STATEFUL if each.lasting and each.applies(pod, occupancy))
-    return not any(refused.nodes[node] for each in lasting for refused in each.refusals(pod, occupancy))
+    return all(each.stays(pod, node, occupancy) for each in lasting)
 
 
 def _told(refused: Iterable[RefusedNodes], *, several: bool) -> Iterator[RefusedNodes]:

@@ -5,18 +5,14 @@ Requirements are evaluated once per distinct label value, not once per node (`La
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
 import numpy as np
 
+from gangsched.core.node_terms import NODE_NAME_FIELD, value_matches
 from gangsched.model.inter_pod import Requirement
-from gangsched.model.objects import Node, NodeSelectorTerm
+from gangsched.model.objects import NodeSelectorTerm
 from gangsched.model.snapshot import Bools, LabelColumn, NodeTable
-
-NODE_NAME_FIELD = "metadata.name"
-_INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
-_LARGEST_INTEGER = 2**63 - 1
 
 
 def any_term(terms: Iterable[NodeSelectorTerm], table: NodeTable) -> Bools:
@@ -25,28 +21,6 @@ def any_term(terms: Iterable[NodeSelectorTerm], table: NodeTable) -> Bools:
     for term in terms:
         mask |= term_met(term, table)
     return mask
-
-
-def any_term_met(terms: Iterable[NodeSelectorTerm], node: Node) -> bool:
-    """`any_term` for one node."""
-    return any(_met_by(term, node) for term in terms)
-
-
-def _met_by(term: NodeSelectorTerm, node: Node) -> bool:
-    named = ((each.key == NODE_NAME_FIELD and node.name in each.values) for each in term.fields)
-    return (
-        bool(term.labels or term.fields)
-        and all(_label_met(each, node.labels.get(each.key)) for each in term.labels)
-        and all(found != (each.operator == "NotIn") for each, found in zip(term.fields, named, strict=True))
-    )
-
-
-def _label_met(requirement: Requirement, value: str | None) -> bool:
-    if value is None:
-        return requirement.operator in {"NotIn", "DoesNotExist"}
-    if requirement.operator in {"In", "NotIn"}:
-        return (value in requirement.values) == (requirement.operator == "In")
-    return _value_matches(requirement, value)
 
 
 def requirement_met(requirement: Requirement, table: NodeTable) -> Bools:
@@ -79,26 +53,6 @@ def _matches(requirement: Requirement, column: LabelColumn) -> Bools:
         case "NotIn":
             verdicts = [value not in listed for value in column.values]
         case _:
-            verdicts = [_value_matches(requirement, value) for value in column.values]
+            verdicts = [value_matches(requirement, value) for value in column.values]
     verdicts.append(requirement.operator in {"NotIn", "DoesNotExist"})
     return np.array(verdicts, dtype=np.bool_)[column.codes]
-
-
-def _value_matches(requirement: Requirement, value: str) -> bool:
-    match requirement.operator:
-        case "Exists":
-            return True
-        case "Gt" | "Lt":
-            return _compares(requirement, value)
-        case _:  # DoesNotExist, and operators of the future: no match, as the safe answer
-            return False
-
-
-def _compares(requirement: Requirement, value: str) -> bool:
-    """Gt and Lt compare whole numbers of 64 bits ("007" is 7); anything else on either side never matches."""
-    if len(requirement.values) != 1 or not (_INTEGER.fullmatch(value) and _INTEGER.fullmatch(requirement.values[0])):
-        return False
-    left, right = int(value), int(requirement.values[0])
-    if max(abs(left), abs(right)) > _LARGEST_INTEGER:
-        return False
-    return left > right if requirement.operator == "Gt" else left < right

@@ -11,6 +11,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import ClassVar
 
+import numpy as np
+
 from gangsched.core.filter.occupancy import Occupancy
 from gangsched.model.gang import Refusal
 from gangsched.model.objects import Pod, Shape
@@ -59,6 +61,19 @@ class StatefulFilter(Filter):
 
     def room(self, pod: Pod, occupancy: Occupancy) -> Ints | None:
         """`room[node]`: number of such pods that fit; None if the filter does not limit the number."""
+        return None
+
+    def narrowed(self, pod: Pod, room: Ints, occupancy: Occupancy) -> Ints:
+        """`room` as far as the filter allows that number of such pods."""
+        limit = self.room(pod, occupancy)
+        return room if limit is None else np.minimum(room, limit)
+
+    def stays(self, pod: Pod, node: int, occupancy: Occupancy) -> bool:
+        """Whether the filter allows the node to a pod that has room there and is not counted."""
+        return not any(refused.nodes[node] for refused in self.refusals(pod, occupancy))
+
+    def fault(self, pod: Pod, occupancy: Occupancy) -> Refusal | None:
+        """What is wrong with the pod itself, found on a node that `narrowed` looked at last; it refuses all nodes."""
         return None
 
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from gangsched.api.slice_layers import format_slices
 from gangsched.core.diagnosis import Amounts, Shortage
-from gangsched.core.filter import pre_filter, refusals, static_fit
+from gangsched.core.filter import cause, refusals, static_fit
 from gangsched.core.reserve import Ledger
 from gangsched.core.scopes import closed, kept_from, standing
 from gangsched.model.gang import Gang, Group, Refusal, shown
@@ -36,7 +36,7 @@ def nodes_available(pod: Pod, ledger: Ledger, closed: Iterable[RefusedNodes] = (
     ledger.work.charge(100 + total // 25)
     if not total:
         return NO_NODES
-    refusal = pre_filter(pod, occupancy)
+    refusal = cause(pod, occupancy)
     if refusal is not None:
         return f"0/{total} nodes are available: {refusal.message}."
     if filled:

@@ -41,6 +41,7 @@ from gangsched.kube.http.sockets import open_socket
 from gangsched.kube.ports import Now, Sleep, Warn, silent
 
 JSON = "application/json"
+JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 

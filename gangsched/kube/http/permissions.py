@@ -88,6 +88,17 @@ DEVICES = (
     Permission("patch", "resource.k8s.io", "resourceclaims", "status"),
     Permission("patch", "resource.k8s.io", "resourceclaims", "binding"),
 )
+ALLOCATION = (
+    Permission("list", "resource.k8s.io", "resourceslices"),
+    Permission("watch", "resource.k8s.io", "resourceslices"),
+    Permission("list", "resource.k8s.io", "deviceclasses"),
+    Permission("watch", "resource.k8s.io", "deviceclasses"),
+    Permission("list", "resource.k8s.io", "devicetaintrules"),
+    Permission("watch", "resource.k8s.io", "devicetaintrules"),
+    Permission("get", "resource.k8s.io", "resourceclaims"),
+    Permission("patch", "resource.k8s.io", "resourceclaims"),
+)
+"""Needed beside `DEVICES` to allocate devices; not checked, either."""
 STAMP_POLICY = (
     Permission("get", "admissionregistration.k8s.io", "validatingadmissionpolicies"),
     Permission("get", "admissionregistration.k8s.io", "validatingadmissionpolicybindings"),

@@ -66,6 +66,23 @@ def decode_device_claim(wire: Wired) -> DeviceClaim:
     return _decoded("resource claim", wire, _claim)
 
 
+def claim_asks(namespace: str, name: str, uid: str, spec: Wired, status: Wired) -> DeviceClaim:
+    """What a claim asks for and has; one that cannot be understood says so as its `unknown`."""
+    meta = {"namespace": namespace, "name": name, "uid": uid}
+    try:
+        return decode_device_claim({"metadata": meta, "spec": spec, "status": status})
+    except DecodeFault as fault:
+        return DeviceClaim(namespace=namespace, name=name, uid=uid, unknown=str(fault))
+
+
+def has_more(spec: Wired) -> bool:
+    """Whether an allocation needs more of the claim than is decoded: configs for drivers, or tolerations."""
+    devices = spec.get("devices") or {}
+    asked = [each.get("exactly") or {} for each in devices.get("requests") or ()]
+    asked += [sub for each in devices.get("requests") or () for sub in each.get("firstAvailable") or ()]
+    return bool(devices.get("config")) or any(each.get("tolerations") for each in asked)
+
+
 def _decoded(noun: str, wire: Wired, decode: Callable[[str, Wired], T]) -> T:
     name = (wire.get("metadata") or {}).get("name", "")
     try:
@@ -168,7 +185,8 @@ def _class(name: str, wire: Wired) -> DeviceClass:
     spec = wire.get("spec") or {}
     selectors, unknown = _selectors(spec)
     unknown = unknown or _unknown(spec, "selectors", "config", "extendedResourceName")
-    return DeviceClass(name, selectors, spec.get("extendedResourceName") or "", unknown)
+    configs = tuple(msgspec.json.encode(each).decode() for each in spec.get("config") or ())
+    return DeviceClass(name, selectors, spec.get("extendedResourceName") or "", unknown, configs)
 
 
 def _selectors(wire: Wired) -> tuple[tuple[str, ...], str]:
@@ -183,7 +201,7 @@ def _selectors(wire: Wired) -> tuple[tuple[str, ...], str]:
 
 
 def _claim(name: str, wire: Wired) -> DeviceClaim:
-    meta, devices, status = wire["metadata"], wire["spec"].get("devices") or {}, wire.get("status") or {}
+    meta, devices = wire["metadata"], wire["spec"].get("devices") or {}
     unknown = _unknown(wire["spec"], "devices") or _unknown(devices, "requests", "constraints", "config")
     requests = []
     for each in devices.get("requests") or ():
@@ -201,16 +219,13 @@ def _claim(name: str, wire: Wired) -> DeviceClaim:
         else:
             distinct = not each.get("matchAttribute")
             constraints.append(DeviceConstraint(attribute, distinct, tuple(each.get("requests") or ())))
-    allocation = status.get("allocation")
     return DeviceClaim(
         namespace=meta.get("namespace", ""),
         name=name,
         uid=meta.get("uid", ""),
         requests=tuple(requests),
         constraints=tuple(constraints),
-        results=None
-        if allocation is None
-        else tuple(map(_result, (allocation.get("devices") or {}).get("results") or ())),
+        results=_results((wire.get("status") or {}).get("allocation")),
         unknown=unknown,
     )
 
@@ -239,6 +254,12 @@ def _request(named: Wired, wire: Wired, parent: str) -> DeviceRequest:
         amounts=tuple((name, parse_nanos(amount)) for name, amount in (capacity.get("requests") or {}).items()),
         unknown=unknown or _unknown(wire, *_EXACTLY, "name") or _unknown(capacity, "requests"),
     )
+
+
+def _results(allocation: Wired | None) -> tuple[DeviceResult, ...] | None:
+    if allocation is None:
+        return None
+    return tuple(map(_result, (allocation.get("devices") or {}).get("results") or ()))
 
 
 def _result(wire: Wired) -> DeviceResult:

@@ -20,7 +20,8 @@ from gangsched.kube.read.reflector import Reflector
 from gangsched.kube.read.scheduler_names import SchedulerNames
 from gangsched.kube.read.shapes import ShapeTable
 from gangsched.kube.read.store import Store
-from gangsched.model.protocol import Message
+from gangsched.model.objects import Pod
+from gangsched.model.protocol import Applied, Message, Replaced
 
 
 class Informers:
@@ -40,13 +41,15 @@ class Informers:
         disruption_budgets: bool = True,
         dialects: Collection[str] = NAMES,
         services: bool = True,
+        allocates: bool = False,
         runtime: Runtime = Runtime(),  # noqa: B008  (frozen)
         follow: Follow | None = None,
     ) -> None:
         """For `restore_signals`, `sweep_every_s` and `follow` see `PodGroupInformer`.
 
         Only nodes that `node_selector` selects are read, PodDisruptionBudgets only with `disruption_budgets`, since
-        nothing but preemption asks for them, and Services only with `services`, for the spread of plain pods.
+        nothing but preemption asks for them, and Services only with `services`, for the spread of plain pods. With
+        `allocates` devices are read from the first pod with ResourceClaims on.
         `dialects` are those of `api.dialects` that can be turned off.
         """
         self.backlog_bound = asyncio.Event()
@@ -65,7 +68,9 @@ class Informers:
         optional: list[Any] = [*resources.STORAGE]
         optional += [resources.DISRUPTION_BUDGETS] if disruption_budgets else []
         optional += [resources.SERVICES] if services else []
-        for resource in (*required, *optional):
+        later: tuple[Any, ...] = resources.ALLOCATED if allocates else ()
+        self._is_claimed = asyncio.Event()
+        for resource in (*required, *optional, *later):
             self.stores[resource.name] = store = Store(resource, self._take, warn)
             refused = store.refused if resource.optional else None
             self.reflectors[resource.name] = Reflector(
@@ -84,7 +89,8 @@ class Informers:
             sleep=runtime.sleep,
             rng=runtime.rng,
         )
-        synced = {name: reflector.synced for name, reflector in self.reflectors.items()}
+        self._later = {resource.name for resource in later}
+        synced = {name: each.synced for name, each in self.reflectors.items() if name not in self._later}
         self._synced = synced | {"podgroups": self.pod_groups.synced}
 
     def deliver_to(self, sink: Sink) -> None:
@@ -113,8 +119,21 @@ class Informers:
         """List and watch all resources until cancelled; never returns."""
         async with asyncio.TaskGroup() as group:
             for name, reflector in self.reflectors.items():
-                group.create_task(reflector.run(), name=name)
+                group.create_task(self._read(name, reflector), name=name)
             group.create_task(self.pod_groups.run(), name="podgroups")
 
+    async def _read(self, name: str, reflector: Reflector[Any, Any]) -> None:
+        if name in self._later:
+            await self._is_claimed.wait()
+        await reflector.run()
+
     def _take(self, message: Message) -> None:
+        if self._later and not self._is_claimed.is_set() and _claims_devices(message):
+            self._is_claimed.set()
         self._sink(message)
+
+
+def _claims_devices(message: Message) -> bool:
+    """Whether a pod has ResourceClaims."""
+    items = message.items if isinstance(message, Replaced) else (message.item,) if isinstance(message, Applied) else ()
+    return any(isinstance(item, Pod) and any(use.device for use in item.claims) for item in items)

@@ -101,11 +101,11 @@ class Reflector(Generic[W, T]):
         now: Now = time.monotonic,
         sleep: Sleep = asyncio.sleep,
         rng: random.Random | None = None,
-        refused: Callable[[], None] | None = None,
+        refused: Callable[..., None] | None = None,
     ) -> None:
         """`silence_s` must exceed `server_timeout_s` and its spread, which bound one watch.
 
-        `refused` makes the resource optional; it is called whenever a list is forbidden or not served.
+        `refused` makes the resource optional; it is called whenever a list is `forbidden` or not served.
         """
         self.synced, self.counts = asyncio.Event(), ReflectorCounts()
         self.heard_s: float | None = None
@@ -143,7 +143,7 @@ class Reflector(Generic[W, T]):
             except Fault as caught:
                 fault = caught
                 if relist and isinstance(fault, ApiFault) and fault.status in {FORBIDDEN, NOT_FOUND}:
-                    self._list_refused()
+                    self._list_refused(forbidden=fault.status == FORBIDDEN)
                 relist = relist or self._must_relist(fault)
             await self._pause(fault, useful=useful)
 
@@ -185,10 +185,10 @@ class Reflector(Generic[W, T]):
                 self._page_limit = 0
             raise
 
-    def _list_refused(self) -> None:
+    def _list_refused(self, *, forbidden: bool) -> None:
         """Without an optional resource the daemon goes on."""
         if self._refused is not None:
-            self._refused()
+            self._refused(forbidden=forbidden)
             self.heard_s = None
             self.synced.set()
 

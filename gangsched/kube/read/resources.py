@@ -11,7 +11,7 @@ from typing import Final, Generic, TypeVar
 import msgspec
 
 from gangsched.kube.ports import Warn
-from gangsched.kube.read import storage
+from gangsched.kube.read import devices, storage
 from gangsched.kube.read.decode import (
     decode_disruption_budget,
     decode_namespace,
@@ -22,7 +22,14 @@ from gangsched.kube.read.decode import (
 )
 from gangsched.kube.read.scheduler_names import SchedulerNames
 from gangsched.kube.read.shapes import ShapeTable
-from gangsched.kube.read.storage_wire import WireClaim, WireCsiNode, WireResourceClaim, WireStorageClass, WireVolume
+from gangsched.kube.read.storage_wire import (
+    WireClaim,
+    WireCsiNode,
+    WireDeviceObject,
+    WireResourceClaim,
+    WireStorageClass,
+    WireVolume,
+)
 from gangsched.kube.read.wire import (
     Line,
     ObjectIdentity,
@@ -33,6 +40,7 @@ from gangsched.kube.read.wire import (
     WirePod,
     WireService,
 )
+from gangsched.model.devices import DeviceClass, DeviceTaintRule, ResourceSlice
 from gangsched.model.disruption import PodDisruptionBudget
 from gangsched.model.objects import DEVICES, Namespace, Node, Pod, Service
 from gangsched.model.storage import Claim, CsiNode, ResourceClaim, StorageClass, Volume
@@ -49,9 +57,23 @@ W = TypeVar(
     WireStorageClass,
     WireCsiNode,
     WireResourceClaim,
+    WireDeviceObject,
 )
 T = TypeVar(
-    "T", Pod, Node, Namespace, PodDisruptionBudget, Service, Claim, Volume, StorageClass, CsiNode, ResourceClaim
+    "T",
+    Pod,
+    Node,
+    Namespace,
+    PodDisruptionBudget,
+    Service,
+    Claim,
+    Volume,
+    StorageClass,
+    CsiNode,
+    ResourceClaim,
+    ResourceSlice,
+    DeviceClass,
+    DeviceTaintRule,
 )
 Key = Callable[[ObjectIdentity], str]
 
@@ -170,5 +192,34 @@ RESOURCE_CLAIMS: Final = Resource(
     lambda identity: f"{DEVICES}/{by_id(identity)}",
     optional=True,
 )
+RESOURCE_SLICES: Final = Resource(
+    "/apis/resource.k8s.io/v1/resourceslices",
+    WireDeviceObject,
+    ResourceSlice,
+    lambda wire: devices.decode_slice(wire.whole()),
+    by_name,
+    optional=True,
+    meanwhile="until then pods wait whose resource claims have no devices",
+)
+DEVICE_CLASSES: Final = Resource(
+    "/apis/resource.k8s.io/v1/deviceclasses",
+    WireDeviceObject,
+    DeviceClass,
+    lambda wire: devices.decode_device_class(wire.whole()),
+    by_name,
+    optional=True,
+    meanwhile="until then pods wait whose resource claims have no devices",
+)
+DEVICE_TAINT_RULES: Final = Resource(
+    "/apis/resource.k8s.io/v1beta2/devicetaintrules",
+    WireDeviceObject,
+    DeviceTaintRule,
+    lambda wire: devices.decode_taint_rule(wire.whole()),
+    by_name,
+    optional=True,
+    meanwhile="until then pods wait whose resource claims have no devices",
+)
+ALLOCATED: Final = (RESOURCE_SLICES, DEVICE_CLASSES, DEVICE_TAINT_RULES)
+"""Read from the first pod with ResourceClaims on, to allocate devices."""
 STORAGE: Final = (CLAIMS, VOLUMES, CLASSES, CSI_NODES, RESOURCE_CLAIMS)
 """Without one of them pods with such claims stay pending for it."""

@@ -6,16 +6,21 @@ claim allows.
 
 from __future__ import annotations
 
+import msgspec
+
 from gangsched.kube.read.decode import DecodeFault
+from gangsched.kube.read.devices import claim_asks, has_more
 from gangsched.kube.read.inter_pod import label_selector
 from gangsched.kube.read.shapes import selector_terms
 from gangsched.kube.read.storage_wire import WireClaim, WireCsiNode, WireResourceClaim, WireStorageClass, WireVolume
-from gangsched.kube.read.wire import Amounts, Meta
+from gangsched.kube.read.wire import Amounts, Meta, NodeSelector
 from gangsched.model.inter_pod import Requirement
 from gangsched.model.objects import NOTHING
 from gangsched.model.resources import QuantityError, parse_quantity
 from gangsched.model.storage import Claim, ClaimRef, CsiNode, ResourceClaim, StorageClass, Volume
 
+FINALIZER = "resource.kubernetes.io/delete-protection"
+"""Without it controller-manager never deallocates a claim whose consumers are gone."""
 BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
 OLD_STORAGE_CLASS = "volume.beta.kubernetes.io/storage-class"
@@ -98,17 +103,22 @@ def decode_csi_node(wire: WireCsiNode) -> CsiNode:
 
 def decode_resource_claim(wire: WireResourceClaim) -> ResourceClaim:
     """The ResourceClaim."""
-    meta, allocation = wire.metadata, wire.status.allocation
-    selector = None if allocation is None else allocation.node_selector
+    meta, status = wire.metadata, wire.status or {}
+    allocation = status.get("allocation")
+    selector = (allocation or {}).get("nodeSelector")
     return ResourceClaim(
         namespace=meta.namespace,
         name=meta.name,
         uid=meta.uid,
+        resource_version=meta.resource_version,
         owner_uid=_owner_uid(meta),
         deleting=meta.deletion_timestamp is not None,
         allocated=allocation is not None,
-        required=None if selector is None else selector_terms(selector),
-        reserved=tuple(consumer.uid for consumer in wire.status.reserved_for or ()),
+        required=None if selector is None else selector_terms(msgspec.convert(selector, NodeSelector)),
+        reserved=tuple(consumer.get("uid", "") for consumer in status.get("reservedFor") or ()),
+        finalizers=meta.finalizers or (),
+        has_more=has_more(wire.spec),
+        asks=claim_asks(meta.namespace, meta.name, meta.uid, wire.spec, status),
     )
 
 

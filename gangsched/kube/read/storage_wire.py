@@ -1,13 +1,15 @@
-"""Wire types of storage: those fields of claims, volumes, classes, CSINodes and ResourceClaims that are read.
+"""Wire types of storage: those fields of claims, volumes, classes and CSINodes that are read; whole ResourceClaims.
 
 Invariant: as in `wire`: types only, as the API server spells them.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
-from gangsched.kube.read.wire import Amounts, LabelSelector, Meta, NodeSelector, Resources, Wire
+from gangsched.kube.read.wire import Amounts, LabelSelector, Meta, NodeSelector, ObjectIdentity, Resources, Wire
 
 
 class ClaimSpec(Wire):
@@ -106,30 +108,29 @@ class WireStorageClass(Wire):
     allowed_topologies: tuple[TopologyTerm, ...] | None = None
 
 
-class Consumer(Wire):
-    """resource.k8s.io/v1 ResourceClaimConsumerReference."""
+class ClaimMeta(Meta):
+    """metav1.ObjectMeta with the finalizers."""
 
-    uid: str = ""
-
-
-class Allocation(Wire):
-    """resource.k8s.io/v1 AllocationResult."""
-
-    node_selector: NodeSelector | None = None
-
-
-class ResourceClaimStatus(Wire):
-    """resource.k8s.io/v1 ResourceClaimStatus."""
-
-    allocation: Allocation | None = None
-    reserved_for: tuple[Consumer, ...] | None = None
+    finalizers: tuple[str, ...] | None = None
 
 
 class WireResourceClaim(Wire):
-    """resource.k8s.io/v1 ResourceClaim."""
+    """resource.k8s.io/v1 ResourceClaim; `kube.read.devices` reads what it asks for and has."""
 
-    metadata: Meta
-    status: ResourceClaimStatus = msgspec.field(default_factory=ResourceClaimStatus)
+    metadata: ClaimMeta
+    spec: dict[str, Any] = msgspec.field(default_factory=dict)
+    status: dict[str, Any] | None = None
+
+
+class WireDeviceObject(Wire):
+    """A ResourceSlice, DeviceClass or DeviceTaintRule of resource.k8s.io."""
+
+    metadata: ObjectIdentity
+    spec: dict[str, Any] = msgspec.field(default_factory=dict)
+
+    def whole(self) -> dict[str, Any]:
+        """As a mapping."""
+        return {"metadata": {"name": self.metadata.name}, "spec": self.spec}
 
 
 class Attachable(Wire):

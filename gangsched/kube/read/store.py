@@ -23,6 +23,7 @@ from gangsched.kube.read.decode import DecodeFault
 from gangsched.kube.read.resources import Resource, T, W
 from gangsched.kube.read.wire import ErrorStatus, Identified, Line, ObjectIdentity, Page
 from gangsched.model.protocol import Applied, Gone, Message, Replaced, Unread
+from gangsched.model.storage import ALLOCATING
 
 _ITEMS = b',"items":['
 HEAD_BYTES = 4_096
@@ -69,7 +70,7 @@ class Store(Generic[W, T]):
         self.resource: Resource[W, T] = resource
         self.resource_version = ""
         self.counts = StoreCounts()
-        self._is_unread = False
+        self._unread: Unread | None = None
         self._sink = sink
         self._warn = warn
         self._items: dict[str, T] = {}
@@ -90,16 +91,21 @@ class Store(Generic[W, T]):
 
     def known(self) -> list[Message]:
         """Messages about everything that was reported so far, for a new receiver; a long list is split."""
-        if self._is_unread:
-            return [Unread(self.resource.kind)]
+        if self._unread is not None:
+            return [self._unread]
+        found: list[Message] = []
         if len(self._items) > TOLD_AT_ONCE:
-            return [Applied(item) for item in self._items.values()]
-        return [Replaced(self.resource.kind, tuple(self._items.values()))] if self.resource_version else []
+            found += [Applied(item) for item in self._items.values()]
+            if self.resource.kind not in ALLOCATING:  # which nobody uses before the list
+                return found
+        if self.resource_version:
+            found.append(Replaced(self.resource.kind, tuple(self._items.values())))
+        return found
 
-    def refused(self) -> None:
-        """Record that the resource cannot be read."""
-        self._is_unread = True
-        self._sink(Unread(self.resource.kind))
+    def refused(self, *, forbidden: bool = False) -> None:
+        """Record that the resource cannot be read: it is not served, or `forbidden`."""
+        self._unread = Unread(self.resource.kind, forbidden=forbidden and self.resource.kind in ALLOCATING)
+        self._sink(self._unread)
 
     def begin_list(self) -> None:
         """Drop the pages of an unfinished list."""
@@ -124,7 +130,7 @@ class Store(Generic[W, T]):
         if not meta.continue_token:
             all_told = not self.resource_version and self._items and self._items.keys() == self._listing.keys()
             self.resource_version = meta.resource_version
-            self._is_unread = False
+            self._unread = None
             self._items = self._listing
             self._listing = {}
             self._untold.clear()

@@ -10,18 +10,27 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from typing import Any, Protocol
 
 import msgspec
 
-from gangsched.kube.http.client import MERGE_PATCH, STRATEGIC_PATCH
-from gangsched.kube.http.faults import CONFLICT, ApiFault, Fault
-from gangsched.kube.ports import RestClient, Sink
+from gangsched.kube.http.client import MERGE_PATCH
+from gangsched.kube.http.faults import CONFLICT, ApiFault, Fault, Fenced
+from gangsched.kube.ports import RestClient, Runtime, Sink
 from gangsched.kube.read.resources import VOLUMES
-from gangsched.kube.read.storage import SELECTED_NODE, decode_claim, decode_resource_claim
-from gangsched.kube.read.storage_wire import WireClaim, WireResourceClaim
-from gangsched.model.protocol import Bind, BindClaims, BindFailed, BindOrder, ClaimsWritten, ReleaseClaims
+from gangsched.kube.read.storage import SELECTED_NODE, decode_claim
+from gangsched.kube.read.storage_wire import WireClaim
+from gangsched.kube.write.device_claims import ClaimWriteRefused, DeviceClaimWriter, may_be_done
+from gangsched.model.protocol import (
+    Bind,
+    BindClaims,
+    BindFailed,
+    BindOrder,
+    ClaimsReleased,
+    ClaimsWritten,
+    ReleaseClaims,
+)
 from gangsched.model.storage import Selection
 
 BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
@@ -35,15 +44,20 @@ class BindSink(Protocol):
         """Enqueue; never blocks."""
 
 
-class ClaimWriteRefused(Exception):  # noqa: N818  (a refusal is no error of ours)
-    """A claim cannot be written as decided; `str()` is the reason."""
-
-
 class VolumeBinder:
     """`submit` never blocks; `run` never returns."""
 
-    def __init__(self, client: RestClient, binds: BindSink, sink: Sink, *, request_timeout_s: float = 10.0) -> None:
+    def __init__(
+        self,
+        client: RestClient,
+        binds: BindSink,
+        sink: Sink,
+        *,
+        request_timeout_s: float = 10.0,
+        runtime: Runtime = Runtime(),  # noqa: B008  (frozen)
+    ) -> None:
         """Claims have their own budget of requests: that of `client`."""
+        self._devices = DeviceClaimWriter(client, request_timeout_s=request_timeout_s, runtime=runtime)
         self._client = client
         self._binds = binds
         self._sink = sink
@@ -66,23 +80,38 @@ class VolumeBinder:
 
     async def _carry_out(self, order: BindOrder) -> None:
         if isinstance(order, ReleaseClaims):
+            await self._release(order.uid, [each for each in order.claims if each.reserve])
             for selection in order.claims:
-                await self._withdraw(selection)
+                if not selection.reserve:
+                    await self._withdraw(selection)
             return
+        versions: dict[str, str] = {}
         try:
-            if isinstance(order, BindClaims):
-                versions = {each.volume or each.key: await self._write(each, order) for each in order.claims}
-                self._sink(ClaimsWritten(order.uid, versions))
-                return
-            for selection in order.claims:
-                await self._reserve(selection, order)
+            for each in order.claims:
+                if isinstance(order, BindClaims):
+                    versions[each.volume or each.key] = await self._write(each, order)
+                else:
+                    await self._devices.reserve(each, uid=order.uid, name=order.name)
         except (ClaimWriteRefused, Fault, msgspec.DecodeError) as refusal:
-            self._sink(BindFailed(order.uid, order.node, f"binding volumes: {refusal}"))
+            await self._release(order.uid, _written(order.claims, versions, refusal))
+            what = "allocating devices" if any(each.allocation for each in order.claims) else "binding volumes"
+            self._sink(BindFailed(order.uid, order.node, f"{what}: {refusal}"))
+            return
+        if isinstance(order, BindClaims):
+            self._sink(ClaimsWritten(order.uid, versions))
         else:
             self._binds.submit([msgspec.structs.replace(order, claims=())])
 
+    async def _release(self, uid: str, claims: Sequence[Selection]) -> None:
+        """Deallocate claims that were allocated to this pod alone, and say what is to be seen before their next use."""
+        if claims:
+            with contextlib.suppress(Fenced):  # the next leader finds them allocated
+                self._sink(ClaimsReleased({each.key: await self._devices.release(each, uid) for each in claims}))
+
     async def _write(self, selection: Selection, order: BindClaims) -> str:
         """The version that the claim, or the volume picked for it, has then."""
+        if selection.allocation is not None:
+            return await self._devices.allocate(selection, uid=order.uid, name=order.name)
         if selection.volume:
             return await self._give(selection, is_free=selection.volume in order.free)
         return await self._select(selection)
@@ -138,22 +167,18 @@ class VolumeBinder:
             version = claim.resource_version
         raise AssertionError("unreachable")
 
-    async def _reserve(self, selection: Selection, bind: Bind) -> None:
-        """Enter the pod among those who may use a ResourceClaim, without which its kubelet would not start it.
-
-        The API server adds it to the others; it refuses when the claim is another one or not allocated any more.
-        """
-        path = f"/apis/resource.k8s.io/v1/namespaces/{selection.namespace}/resourceclaims/{selection.name}/status"
-        consumer = {"resource": "pods", "name": bind.name, "uid": bind.uid}
-        body = {"metadata": {"uid": selection.uid}, "status": {"reservedFor": [consumer]}}
-        answer = await self._client.request(
-            "PATCH", path, msgspec.json.encode(body), content_type=STRATEGIC_PATCH, timeout_s=self._request_timeout_s
-        )
-        if decode_resource_claim(msgspec.json.decode(answer, type=WireResourceClaim)).required != selection.required:
-            raise ClaimWriteRefused(f'resourceclaim "{selection.name}" has been allocated elsewhere')
-
     async def _patch(self, path: str, body: object) -> str:
         answer = await self._client.request(
             "PATCH", path, msgspec.json.encode(body), content_type=MERGE_PATCH, timeout_s=self._request_timeout_s
         )
         return msgspec.json.decode(answer, type=WireClaim).metadata.resource_version
+
+
+def _written(claims: Sequence[Selection], versions: Mapping[str, str], refusal: Exception) -> list[Selection]:
+    """The claims to which devices were allocated, or may have been when the next one failed."""
+    allocated = [each for each in claims if each.allocation is not None]
+    done = [
+        msgspec.structs.replace(each, resource_version=versions[each.key]) for each in allocated if each.key in versions
+    ]
+    is_open = isinstance(refusal, Fault) and may_be_done(refusal)
+    return done + [each for each in allocated if each.key not in versions][: int(is_open)]

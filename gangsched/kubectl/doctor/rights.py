@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from gangsched.kube.http.blocking import AT_A_TIME, BlockingClient
 from gangsched.kube.http.permissions import (
+    ALLOCATION,
     DIALECT_KINDS,
     LEASES,
     PERMISSIONS,
@@ -32,13 +33,15 @@ def lacking(client: BlockingClient, namespace: str, account: str, serving: Colle
     lease = Lease(namespace, LEASE)
     dialects = [each for each in DIALECT_KINDS if each.api_group in serving]
     asked: list[tuple[Permission, Lease | None]] = [
-        *((each, None) for each in (*PERMISSIONS, *VOLUMES, *SERVICES, *PREEMPTION, *dialects)),
+        *((each, None) for each in (*PERMISSIONS, *VOLUMES, *SERVICES, *PREEMPTION, *dialects, *ALLOCATION)),
         *((each, lease) for each in LEASES),
     ]
     allowed = _allowed(client, namespace, account, asked[0])
     with ThreadPoolExecutor(AT_A_TIME) as pool:
         granted = [allowed, *pool.map(lambda each: _allowed(client, namespace, account, each), asked[1:])]
     missing = {each for (each, _), yes in zip(asked, granted, strict=True) if not yes}
+    # Without any of them devices are not to be allocated, which is the default.
+    some_devices = () if missing.issuperset(ALLOCATION) else ALLOCATION
     who = f"The scheduler's ServiceAccount {namespace}/{account}"
     for table, file, means in (
         (PERMISSIONS, "rbac.yaml", "it cannot work without that"),
@@ -46,6 +49,7 @@ def lacking(client: BlockingClient, namespace: str, account: str, serving: Colle
         (SERVICES, "rbac.yaml", "pods behind Services are packed unless a controller replicates them"),
         (PREEMPTION, "rbac-preemption.yaml", "preemption is off"),
         (dialects, "rbac-dialects.yaml", "gangs of these kinds have to wait"),
+        (some_devices, "rbac-devices.yaml", "pods whose resource claims have no devices have to wait"),
         (LEASES, "rbac.yaml", "with --leader-elect it cannot start"),
     ):
         if lacks := [str(each) for each in table if each in missing]:

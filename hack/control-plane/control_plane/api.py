@@ -171,7 +171,7 @@ class Api:
 
     def call(self, method: str, path: str, body: Any = None, *, content_type: str = JSON) -> Any:
         """One request; returns the decoded answer. Raises ApiError, or OSError without an answer."""
-        data = None if body is None else json.dumps(body).encode()
+        data = None if body is None else json.dumps(body, separators=(",", ":")).encode()
         deadline_s = time.monotonic() + self._timeout_s
         while True:
             status, retry_after, text = self._send(method, path, data, content_type)

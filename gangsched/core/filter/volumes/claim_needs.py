@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TypeAlias
 
+from gangsched.core.devices.device_index import DeviceKind
 from gangsched.model.gang import Refusal
 from gangsched.model.objects import ClaimUse, Pod
 from gangsched.model.reasons import Reason
-from gangsched.model.storage import READ_WRITE_ONCE_POD, RESOURCES, Claim, ResourceClaim, Storage, Volume
+from gangsched.model.storage import ALLOCATING, READ_WRITE_ONCE_POD, RESOURCES, Claim, ResourceClaim, Storage, Volume
 
 UNREAD = "this scheduler may not read {}, which pods with {} need"
 UNBOUND_IMMEDIATE = "pod has unbound immediate PersistentVolumeClaims"
@@ -31,7 +32,8 @@ class ClaimNeeds:
 
     `bound` are the volumes of bound claims (VolumeZone checks those in `zoned`), `unbound` the claims that wait for a
     node, smallest first. `exclusive` are keys of claims that only one pod at a time may use, `disks` all disks to
-    attach. `devices` are allocated ResourceClaims.
+    attach. `devices` are allocated ResourceClaims, `unallocated` those for which devices are chosen; these ask for what
+    `kind` says.
     """
 
     problem: Refusal | None = None
@@ -42,6 +44,8 @@ class ClaimNeeds:
     exclusive: tuple[str, ...] = ()
     disks: tuple[Disk, ...] = ()
     devices: tuple[ResourceClaim, ...] = ()
+    unallocated: tuple[ResourceClaim, ...] = ()
+    kind: DeviceKind | None = None
 
 
 def claim_needs(pod: Pod, storage: Storage) -> ClaimNeeds:
@@ -53,8 +57,11 @@ def claim_needs(pod: Pod, storage: Storage) -> ClaimNeeds:
     unbound = dict.fromkeys(claim for claim in claims if not claim.bound)
     devices = [(use, storage.devices.get(use.key(pod.namespace))) for use in pod.claims if use.device]
     allocated = dict.fromkeys(claim for _, claim in devices if claim is not None and claim.allocated)
+    problem = next(chain(_volume_problems(pod, found, storage), _device_problems(pod, devices, storage)), None)
+    missing = dict.fromkeys(claim for _, claim in devices if claim is not None and not claim.allocated)
+    unallocated = () if problem is not None else tuple(missing)
     return ClaimNeeds(
-        problem=next(chain(_volume_problems(pod, found, storage), _device_problems(pod, devices, storage)), None),
+        problem=problem,
         bound=tuple(volume for volume in volumes.values() if volume is not None),
         zoned=tuple(volume for claim in own if (volume := volumes.get(claim.key)) is not None and volume.zones),
         volume_missing=None in volumes.values(),
@@ -62,6 +69,8 @@ def claim_needs(pod: Pod, storage: Storage) -> ClaimNeeds:
         exclusive=tuple(claim.key for claim in own if READ_WRITE_ONCE_POD in claim.access_modes),
         disks=tuple(dict.fromkeys(disk for claim in claims if (disk := disk_of(claim, storage)) is not None)),
         devices=tuple(allocated),
+        unallocated=unallocated,
+        kind=storage.allocator.kind(each.asks for each in unallocated) if unallocated else None,
     )
 
 
@@ -78,7 +87,7 @@ def disk_of(claim: Claim, storage: Storage) -> Disk | None:
 
 def _volume_problems(pod: Pod, found: Found, storage: Storage) -> Iterator[Refusal]:
     """Without every kind no claim can be judged; then claims that are missing; then each claim in turn."""
-    unread = storage.unread - {ResourceClaim}
+    unread = storage.unread - {ResourceClaim} - ALLOCATING
     if found and unread:
         yield _waits(UNREAD.format(", ".join(sorted(RESOURCES[kind] for kind in unread)), "volumes"))
     for use, claim in found:
@@ -113,30 +122,58 @@ def _unbound_immediate(claim: Claim, storage: Storage) -> bool:
 def _device_problems(
     pod: Pod, found: Sequence[tuple[ClaimUse, ResourceClaim | None]], storage: Storage
 ) -> Iterator[Refusal]:
-    """A claim that nobody has allocated is not supported: no change to the nodes could help."""
+    """Why a claim cannot be used or allocated by this pod, whatever the nodes have."""
     if found and ResourceClaim in storage.unread:
         yield _waits(UNREAD.format("resourceclaims", "resource claims"))
     for use, claim in found:
-        problem = _device_problem(pod, use, claim)
+        problem = _device_problem(pod, use, claim, storage)
         if problem:
             yield _waits(problem)
         elif claim is not None and not claim.allocated:
-            said = f'resourceclaim "{claim.name}" is not allocated, and gangsched does not allocate devices'
-            yield Refusal(Reason.UNSUPPORTED, said)
+            yield from _allocation_problems(claim, storage)
 
 
-def _device_problem(pod: Pod, use: ClaimUse, claim: ResourceClaim | None) -> str:
+def _allocation_problems(claim: ResourceClaim, storage: Storage) -> Iterator[Refusal]:
+    """Why gangsched does not allocate the claim."""
+    unread = sorted(RESOURCES[kind] for kind in storage.unread & ALLOCATING)
+    if storage.allocator is None:
+        yield _unsupported(f'resourceclaim "{claim.name}" is not allocated, and the setting "devices" is not "all"')
+    elif unread:
+        yield _unsupported(UNREAD.format(", ".join(unread), "resource claims that are not allocated"))
+    elif storage.awaits:
+        yield _waits(f"waiting for the list of {', '.join(sorted(RESOURCES[kind] for kind in storage.awaits))}")
+    elif claim.key in storage.shared:
+        yield _unsupported(
+            f'resourceclaim "{claim.name}" is not allocated, and several pods use it: gangsched allocates a claim'
+            " for one pod only"
+        )
+    elif claim.asks is None or claim.asks.unknown:
+        what = claim.asks.unknown if claim.asks is not None else "nothing that is known"
+        yield _unsupported(f'resourceclaim "{claim.name}" uses {what}, which gangsched does not know')
+    else:
+        asked = (request for group in claim.asks.requests for request in group)
+        lacking = (each for each in asked if each.class_name not in storage.allocator.classes)
+        yield from (_waits(f"request {each.name}: device class {each.class_name} does not exist") for each in lacking)
+
+
+def _device_problem(pod: Pod, use: ClaimUse, claim: ResourceClaim | None, storage: Storage) -> str:
     if not use.name:
         return f'pod "{pod.key}": ResourceClaim not created yet'
     if claim is None:
         return f'could not find ResourceClaim "{pod.namespace}/{use.name}"'
     if claim.deleting:
         return f'resourceclaim "{claim.name}" is being deleted'
+    if claim.key in storage.outdated:
+        return f'resourceclaim "{claim.name}" is being changed by gangsched'
     if use.ephemeral and claim.owner_uid != pod.uid:
         return f"ResourceClaim {claim.namespace}/{claim.name} was not created for Pod {pod.key} (Pod is not owner)"
     if claim.allocated and pod.uid not in claim.reserved and len(claim.reserved) >= RESERVATIONS_MAX:
         return f'resourceclaim "{claim.name}" has {len(claim.reserved)} consumers, the maximum'
     return ""
+
+
+def _unsupported(problem: str) -> Refusal:
+    return Refusal(Reason.UNSUPPORTED, problem)
 
 
 def _waits(problem: str) -> Refusal:

@@ -14,6 +14,9 @@ from functools import cached_property
 import numpy as np
 from msgspec.structs import replace
 
+from gangsched.core.devices.device_index import DeviceKind
+from gangsched.core.devices.device_use import DeviceUse
+from gangsched.core.filter.volumes.allocating import allocating
 from gangsched.core.filter.volumes.claim_needs import ClaimNeeds, Disk, claim_needs, disk_of
 from gangsched.core.filter.volumes.volume_matching import candidates, provisionable, reachable
 from gangsched.core.work import Work
@@ -87,6 +90,9 @@ class StorageUse:
         self._left: dict[str, tuple[Selection, ...]] = {}
         self._matchings: dict[ClaimNeeds, tuple[int, Matching]] = {}
         self._version = 0
+        self.devices = None if storage.allocator is None else DeviceUse(table, storage.allocator, self._work)
+        self._gone: set[str] = set()  # pods that the plan removes from their nodes
+        self._device_moves: dict[str, tuple[int | None, tuple[str, ...]]] = {}
         self.known_needs: dict[tuple[str, object], ClaimNeeds] = {}  # by the owner of the claims and the claims
 
     # --- what is taken ----------------------------------------------------------------------------------------------
@@ -94,19 +100,64 @@ class StorageUse:
     def come(self, pod: Pod, node: int) -> None:
         """Place a pod with claims on a node and pick its volumes."""
         self._move(pod, node, self._select(pod, node), +1)
+        if self.devices is not None and (kind := self._kind(pod)) is not None:
+            self.devices.come(pod.uid, kind, node)
 
     def go(self, pod: Pod, node: int) -> None:
         """Remove a pod with claims from its node."""
         self._left[pod.uid] = self._selected.get(pod.uid, self.storage.selections.get(pod.uid, ()))
         self._move(pod, node, self._left[pod.uid], -1)
+        if self.devices is not None:
+            at = self.devices.go(pod.uid, node)
+            freed = () if at is not None else self._freed(pod)
+            self._device_moves[pod.uid] = (at, freed)
+            if freed:
+                self.devices.free(node, freed)
 
     def come_back(self, pod: Pod, node: int) -> None:
         """Undo `go`: put the pod back on its node, with the volumes that were picked for it."""
         self._move(pod, node, self._left.pop(pod.uid), +1)
+        if self.devices is not None:
+            at, freed = self._device_moves.pop(pod.uid)
+            if at is not None and (kind := self._kind(pod)) is not None:
+                self.devices.come(pod.uid, kind, node, at)
+            if freed:
+                self.devices.hold(node, freed)
+            self._gone.discard(pod.uid)
+
+    def _freed(self, pod: Pod) -> tuple[str, ...]:
+        """The claims whose devices are free once this pod has left its node, too."""
+        self._gone.add(pod.uid)
+        found = []
+        for use in pod.claims:
+            claim = self.storage.devices.get(use.key(pod.namespace)) if use.device else None
+            if claim is not None and (not claim.allocated or self._gone.issuperset(claim.reserved)):
+                found.append(claim.key)
+        return tuple(found)
+
+    def _kind(self, pod: Pod) -> DeviceKind | None:
+        """What the pod's unallocated claims ask for; None without any."""
+        with self._work.unlimited():  # it is asked when the pod moves, which must not be cut short
+            return self.needs(pod).kind
 
     def selected(self, pod: Pod) -> tuple[Selection, ...]:
         """Volumes picked for a pod that this plan placed."""
         return self._selected.get(pod.uid, ()) if pod.claims else ()
+
+    def allocated(self, pod: Pod, node: str) -> tuple[Selection, ...] | None:
+        """`selected` with the devices chosen for the pod, which the plan placed on this node; None if there are none.
+
+        Devices are chosen once for all pods of the plan (`DeviceUse`).
+        """
+        index, needs = self.table.index[node], self.needs(pod)
+        chosen = self.devices.chosen(pod.uid, index) if self.devices is not None else None
+        if chosen is None:
+            return None
+        claims = needs.unallocated
+        return self.selected(pod) + tuple(
+            allocating(claim, results, node, self.devices.index.classes)  # type: ignore[union-attr]
+            for claim, results in zip(claims, chosen, strict=True)
+        )
 
     @cached_property
     def _taken(self) -> Taken:
@@ -198,7 +249,7 @@ class StorageUse:
             return (pod.namespace, pod.claims)
         volumes = frozenset((volume.required, volume.zones) for volume in needs.bound)
         drivers = tuple(sorted(driver for driver, _ in needs.disks))
-        devices = frozenset(claim.required for claim in needs.devices)
+        devices = (frozenset(claim.required for claim in needs.devices), needs.kind)
         classes = frozenset(claim.storage_class for claim in needs.unbound)
         return (volumes, needs.volume_missing, drivers, classes, devices)
 

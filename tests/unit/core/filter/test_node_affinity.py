@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gangsched.core.filter.node_selector import any_term_met
 from gangsched.core.messages.placing import nodes_available
+from gangsched.core.node_terms import any_term_met
 from gangsched.model.inter_pod import Requirement
 from gangsched.model.objects import NodeSelectorTerm, Pod, Shape
 from tests.builders import amounts, node, pod

@@ -123,7 +123,12 @@ async def test_budgets_that_may_be_read_later_are_told(tmp_path: Path) -> None:
         reader = store.Store(resources.DISRUPTION_BUDGETS, said.append, messages.append)
         unread = Unread(PodDisruptionBudget)
         reflector = Reflector(
-            client, reader, warn=messages.append, now=clock.now, sleep=clock.sleep, refused=lambda: said.append(unread)
+            client,
+            reader,
+            warn=messages.append,
+            now=clock.now,
+            sleep=clock.sleep,
+            refused=lambda forbidden: said.append(unread),
         )
         task = asyncio.create_task(reflector.run())
         async with asyncio.timeout(10):
@@ -240,7 +245,7 @@ async def test_nobody_waits_to_hear_of_what_is_refused() -> None:
     client.refused = True
     reader = Store(resources.pods(ShapeTable()), lambda _: None, lambda _: None)
     reflector = Reflector(
-        client, reader, warn=silent, now=clock.now, sleep=clock.sleep, refused=lambda: refusals.append(1)
+        client, reader, warn=silent, now=clock.now, sleep=clock.sleep, refused=lambda forbidden: refusals.append(1)
     )
     reflector.heard_s = 900.0
     task = asyncio.create_task(reflector.run())

@@ -13,6 +13,7 @@ from gangsched.kube.read.shapes import ShapeTable
 from gangsched.kube.read.storage_wire import WireClaim, WireCsiNode, WireResourceClaim, WireStorageClass, WireVolume
 from gangsched.kube.read.store import Store
 from gangsched.kube.read.wire import WirePod
+from gangsched.model.devices import DeviceClaim
 from gangsched.model.inter_pod import Requirement
 from gangsched.model.objects import ClaimUse, NodeSelectorTerm
 from gangsched.model.protocol import Applied, Gone, Message, Replaced
@@ -137,7 +138,14 @@ def test_a_resource_claim() -> None:
     given = storage.decode_resource_claim(read(raw, WireResourceClaim))
     here = (NodeSelectorTerm(fields=(Requirement("metadata.name", "In", ("n0",)),)),)
     assert given == ResourceClaim(
-        namespace="ns", name="d", uid="u", owner_uid="pod-uid", allocated=True, required=here, reserved=("pod-uid",)
+        namespace="ns",
+        name="d",
+        uid="u",
+        owner_uid="pod-uid",
+        allocated=True,
+        required=here,
+        reserved=("pod-uid",),
+        asks=DeviceClaim(namespace="ns", name="d", uid="u", results=()),
     )
     assert not storage.decode_resource_claim(read({**raw, "status": {}}, WireResourceClaim)).allocated
 

@@ -1,0 +1,39 @@
+"""Placements with the devices that were chosen for their pods, at the end of a plan (A9).
+
+Invariant: all placements of a plan on a node have devices together, and a verdict without devices places nobody.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gangsched.core.reserve import Ledger
+from gangsched.model.gang import Placement, Refusal
+from gangsched.model.plan import Need, Verdict
+from gangsched.model.reasons import Reason
+
+ENDED = Refusal(Reason.UNSCHEDULABLE, "the search for devices ended early: it is tried again when something changes")
+
+
+def with_devices(verdict: Verdict, ledger: Ledger) -> Verdict:
+    """The verdict with the devices of the pods that the plan placed; a refusal if they were not found in time."""
+    binds, holds = (_allocated(each, ledger) for each in (verdict.binds, verdict.holds))
+    if binds is None or holds is None:
+        shapes = dict.fromkeys(each.pod.shape for each in (*verdict.binds, *verdict.holds))
+        needs = tuple(Need(shape, 0) for shape in shapes)
+        return replace(verdict, told=ENDED, binds=(), holds=(), notes=(), gangs=(), needs=needs)
+    return replace(verdict, binds=binds, holds=holds)
+
+
+def _allocated(placements: tuple[Placement, ...], ledger: Ledger) -> tuple[Placement, ...] | None:
+    storage, index = ledger.occupancy.storage, ledger.table.index
+    found = []
+    for each in placements:
+        if storage.devices is not None and storage.devices.has(each.pod.uid, index.get(each.node, -1)):
+            claims = storage.allocated(each.pod, each.node)
+            if claims is None:
+                return None
+            found.append(replace(each, claims=claims))
+        else:
+            found.append(each)
+    return tuple(found)

@@ -1,0 +1,63 @@
+"""Decisions about ResourceClaims for which devices were chosen: what is to be written to them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+from uuid import UUID, uuid5
+
+from msgspec.structs import replace
+
+from gangsched.core.node_terms import NODE_NAME_FIELD
+from gangsched.model.devices import DeviceAllocation, DeviceClaim, DeviceClass, DeviceRequest, DeviceResult
+from gangsched.model.inter_pod import Requirement
+from gangsched.model.objects import NodeSelectorTerm
+from gangsched.model.storage import ResourceClaim, Selection
+
+SHARES: Final = UUID("5b1c1a4c-3f0c-4f0e-9c5f-1d2f3a8e6b70")
+"""Namespace of the ids of shares, which are made of the claim, the request and the number of the device."""
+
+
+def allocating(
+    claim: ResourceClaim, results: Sequence[DeviceResult], node: str, classes: Mapping[str, DeviceClass]
+) -> Selection:
+    """The decision to give these devices of a node to a claim."""
+    assert claim.asks is not None
+    named = tuple(
+        replace(each, share=str(uuid5(SHARES, f"{claim.uid}/{each.request}/{number}"))) if each.share else each
+        for number, each in enumerate(results)
+    )
+    here = NodeSelectorTerm(fields=(Requirement(NODE_NAME_FIELD, "In", (node,)),))
+    configs = tuple(_configs(claim.asks, named, classes))
+    return Selection(
+        namespace=claim.namespace,
+        name=claim.name,
+        uid=claim.uid,
+        resource_version=claim.resource_version,
+        reserve=True,
+        required=(here,) if results else None,
+        allocation=DeviceAllocation(node, named, configs, claim.has_more),
+        finalizers=claim.finalizers,
+    )
+
+
+def _configs(
+    asks: DeviceClaim, results: Sequence[DeviceResult], classes: Mapping[str, DeviceClass]
+) -> list[tuple[tuple[str, ...], str]]:
+    """The configs of the classes of which devices were taken, each once, with the requests of its class."""
+    requests: dict[str, list[str]] = {}
+    for alternatives in asks.requests:
+        taken = _taken(alternatives, results)
+        if taken is not None:
+            requests.setdefault(taken.class_name, []).append(taken.full_name)
+    return [
+        (tuple(named), config)
+        for name, named in requests.items()
+        for config in (classes[name].configs if name in classes else ())
+    ]
+
+
+def _taken(alternatives: Sequence[DeviceRequest], results: Sequence[DeviceResult]) -> DeviceRequest | None:
+    """The alternative that has devices."""
+    had = {each.request for each in results}
+    return next((each for each in alternatives if each.full_name in had), None)

@@ -1,0 +1,229 @@
+"""Writes to ResourceClaims: devices are allocated, and allocated again to nobody.
+
+Invariant: an allocation names the version of the claim on which it was decided, so that at most one of several tries is
+carried out. What is not certain is read back until it is; a claim that somebody else changed is not deallocated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from gangsched.kube.http.backoff import Backoff
+from gangsched.kube.http.client import JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
+from gangsched.kube.http.faults import CONFLICT, SERVER_ERROR, ApiFault, Fault, Fenced
+from gangsched.kube.ports import RestClient, Runtime
+from gangsched.kube.read.storage import FINALIZER, decode_resource_claim
+from gangsched.kube.read.storage_wire import WireResourceClaim
+from gangsched.kube.write.spelling import rfc3339
+from gangsched.model.devices import DeviceAllocation, DeviceResult
+from gangsched.model.resources import format_nanos
+from gangsched.model.storage import ResourceClaim, Selection
+
+TRIES: Final = 3
+"""How often a claim is written that others change meanwhile."""
+_decoder = msgspec.json.Decoder(WireResourceClaim)
+
+
+class ClaimWriteRefused(Exception):  # noqa: N818  (a refusal is no error of ours)
+    """A claim cannot be written as decided; `str()` is the reason."""
+
+
+class DeviceClaimWriter:
+    """Allocates, reserves and deallocates one claim at a time; each method raises Fault unless it says otherwise."""
+
+    def __init__(self, client: RestClient, *, request_timeout_s: float, runtime: Runtime) -> None:
+        self._client = client
+        self._request_timeout_s = request_timeout_s
+        self._runtime = runtime
+
+    async def allocate(self, selection: Selection, *, uid: str, name: str) -> str:
+        """Write the chosen devices, and the pod as the consumer, into a claim; the version that it has then.
+
+        Raises ClaimWriteRefused if the claim is another one, or was allocated by somebody else.
+        """
+        assert selection.allocation is not None
+        version, spec = await self._prepared(selection)
+        status = {
+            "allocation": self._allocation(selection.allocation, spec),
+            "reservedFor": [{"resource": "pods", "name": name, "uid": uid}],
+        }
+        backoff = Backoff(0.1, 2.0, rng=self._runtime.rng)
+        for tries_left in range(TRIES, -1, -1):
+            body = {"metadata": {"uid": selection.uid, "resourceVersion": version}, "status": status}
+            try:
+                return (await self._patch(selection, body, MERGE_PATCH, "status")).resource_version
+            except Fenced:
+                raise
+            except Fault as fault:
+                if not (may_be_done(fault) or _is_conflict(fault)) or not tries_left:
+                    raise
+                await self._runtime.sleep(0.0 if _is_conflict(fault) else backoff.next_s(fault))
+            claim = await self._read(selection, backoff)
+            if claim.uid != selection.uid or claim.deleting:
+                raise ClaimWriteRefused(f'resourceclaim "{selection.name}" not found')
+            if is_written(claim, selection, uid):
+                return claim.resource_version
+            if claim.allocated:
+                raise ClaimWriteRefused(f'resourceclaim "{selection.name}" has been allocated by another scheduler')
+            version = claim.resource_version
+        raise AssertionError("unreachable")
+
+    async def release(self, selection: Selection, uid: str) -> str:
+        """Deallocate a claim that was allocated to this pod alone; the version to be seen before its next use.
+
+        Repeats until the answer is certain. Raises Fenced only.
+        """
+        version = selection.resource_version
+        backoff = Backoff(0.1, 5.0, rng=self._runtime.rng)
+        freed = {"allocation": None, "reservedFor": None, "devices": None}
+        tries = 0
+        while True:
+            body = {"metadata": {"uid": selection.uid, "resourceVersion": version}, "status": freed}
+            try:
+                return (await self._patch(selection, body, MERGE_PATCH, "status")).resource_version
+            except Fenced:
+                raise
+            except Fault as fault:
+                if not may_be_done(fault) and not _is_conflict(fault):
+                    return version  # it stays as it is, or is gone
+                if _is_conflict(fault) and (selection.allocation is None or tries >= TRIES):
+                    return _next(version)
+                tries += _is_conflict(fault)
+                await self._runtime.sleep(0.0 if _is_conflict(fault) else backoff.next_s(fault))
+            claim = await self._read(selection, backoff, is_certain=True)
+            if selection.allocation is not None and not is_written(claim, selection, uid):
+                return claim.resource_version
+            if claim.uid != selection.uid or not claim.allocated or not {uid}.issuperset(claim.reserved):
+                return claim.resource_version
+            version = claim.resource_version
+
+    async def reserve(self, selection: Selection, *, uid: str, name: str) -> None:
+        """Enter the pod among those who may use an allocated claim, without which its kubelet would not start it.
+
+        The API server adds it to the others; it refuses when the claim is another one or not allocated any more.
+        Raises ClaimWriteRefused if it has been allocated elsewhere.
+        """
+        consumer = {"resource": "pods", "name": name, "uid": uid}
+        body = {"metadata": {"uid": selection.uid}, "status": {"reservedFor": [consumer]}}
+        if (await self._patch(selection, body, STRATEGIC_PATCH, "status")).required != selection.required:
+            raise ClaimWriteRefused(f'resourceclaim "{selection.name}" has been allocated elsewhere')
+
+    async def _prepared(self, selection: Selection) -> tuple[str, Mapping[str, Any]]:
+        """The version and, where it is needed, the spec of a claim, which has the finalizer then."""
+        assert selection.allocation is not None
+        if FINALIZER not in selection.finalizers:  # a status write would drop it silently
+            body = [
+                {"op": "test", "path": "/metadata/uid", "value": selection.uid},
+                {"op": "test", "path": "/metadata/resourceVersion", "value": selection.resource_version},
+                {"op": "add", "path": "/metadata/finalizers", "value": [*selection.finalizers, FINALIZER]},
+            ]
+            # Other kinds of patches sort the keys of opaque configs, which the API server takes for a change of them.
+            answer = await self._request(selection, "PATCH", body, JSON_PATCH)
+        elif selection.allocation.reads:
+            answer = await self._request(selection, "GET")
+        else:
+            return selection.resource_version, {}
+        wire = _decoder.decode(answer)
+        return wire.metadata.resource_version, wire.spec
+
+    def _allocation(self, chosen: DeviceAllocation, spec: Mapping[str, Any]) -> dict[str, Any]:
+        devices = spec.get("devices") or {}
+        tolerations = _tolerations(devices)
+        configs = [
+            {"source": "FromClass", "requests": [*requests], **msgspec.json.decode(config)}
+            for requests, config in chosen.configs
+        ]
+        had = {each.request for each in chosen.results} | {each.request.partition("/")[0] for each in chosen.results}
+        own = [each for each in devices.get("config") or () if not each.get("requests") or had & {*each["requests"]}]
+        configs += [{"source": "FromClaim", **config} for config in own]
+        made: dict[str, Any] = {
+            "devices": {"results": [_result(each, tolerations) for each in chosen.results], "config": configs},
+            "allocationTimestamp": rfc3339(self._runtime.wall()),
+        }
+        if chosen.results:
+            here = {"key": "metadata.name", "operator": "In", "values": [chosen.node]}
+            made["nodeSelector"] = {"nodeSelectorTerms": [{"matchFields": [here]}]}
+        return made
+
+    async def _read(self, selection: Selection, backoff: Backoff, *, is_certain: bool = False) -> ResourceClaim:
+        """The claim as it is; one without uid if it is gone."""
+        for tries_left in range(TRIES, -1, -1):
+            try:
+                return decode_resource_claim(_decoder.decode(await self._request(selection, "GET")))
+            except Fenced:
+                raise
+            except Fault as fault:
+                if isinstance(fault, ApiFault) and fault.is_status and not may_be_done(fault):
+                    return ResourceClaim(namespace=selection.namespace, name=selection.name)
+                if not tries_left and not is_certain:
+                    raise
+                await self._runtime.sleep(backoff.next_s(fault))
+        return await self._read(selection, backoff, is_certain=is_certain)
+
+    async def _patch(self, selection: Selection, body: object, content_type: str, subresource: str) -> ResourceClaim:
+        answer = await self._request(selection, "PATCH", body, content_type, subresource)
+        return decode_resource_claim(_decoder.decode(answer))
+
+    async def _request(
+        self, selection: Selection, verb: str, body: object = None, content_type: str = "", subresource: str = ""
+    ) -> bytes:
+        path = f"/apis/resource.k8s.io/v1/namespaces/{selection.namespace}/resourceclaims/{selection.name}"
+        path += f"/{subresource}" if subresource else ""
+        if body is None:
+            return await self._client.request(verb, path, timeout_s=self._request_timeout_s)
+        return await self._client.request(
+            verb, path, msgspec.json.encode(body), content_type=content_type, timeout_s=self._request_timeout_s
+        )
+
+
+def is_written(claim: ResourceClaim, selection: Selection, uid: str) -> bool:
+    """Whether the claim has the devices that were chosen, for this pod."""
+    assert selection.allocation is not None
+    results = claim.asks.results if claim.asks is not None else None
+    if results is None or uid not in claim.reserved:
+        return False
+    return list(map(_device, results)) == list(map(_device, selection.allocation.results))
+
+
+def _device(result: DeviceResult) -> tuple[object, ...]:
+    return (result.request, result.id, result.share)
+
+
+def may_be_done(fault: Fault) -> bool:
+    """Whether the request may have been carried out, or may be tried again."""
+    return not isinstance(fault, ApiFault) or not fault.is_status or fault.status >= SERVER_ERROR or fault.status == 429
+
+
+def _is_conflict(fault: Fault) -> bool:
+    return isinstance(fault, ApiFault) and fault.status == CONFLICT
+
+
+def _next(version: str) -> str:
+    """A version that a claim has once it was changed after this one."""
+    return str(int(version) + 1) if version.isdigit() else version
+
+
+def _tolerations(devices: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """The tolerations of requests and alternatives by full name, as stated."""
+    found = {}
+    for each in devices.get("requests") or ():
+        found[each["name"]] = (each.get("exactly") or {}).get("tolerations") or []
+        for sub in each.get("firstAvailable") or ():
+            found[f"{each['name']}/{sub['name']}"] = sub.get("tolerations") or []
+    return found
+
+
+def _result(result: DeviceResult, tolerations: Mapping[str, list[Any]]) -> dict[str, Any]:
+    driver, pool, device = result.id
+    made: dict[str, Any] = {"request": result.request, "driver": driver, "pool": pool, "device": device}
+    if result.admin:
+        made["adminAccess"] = True
+    if result.share:
+        made["shareID"] = result.share
+        made["consumedCapacity"] = {name: format_nanos(amount) for name, amount in result.amounts}
+    if stated := tolerations.get(result.request):
+        made["tolerations"] = stated
+    return made
