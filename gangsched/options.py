@@ -1,8 +1,8 @@
 """Settings on the command line: an option for each, and the effective settings as text.
 
-Invariant: an option is derived from the field of `Settings` alone. Its value is a text that `settings` parses and
-validates, as for environment variables. No setting is a secret: credentials are in the kubeconfig, of which only the
-path is a setting.
+Invariant: an option is derived from the field of `Settings` alone. The value of an option is a text, which `settings`
+parses and validates like the value of an environment variable. No setting is a secret: credentials are in the
+kubeconfig, of which only the path is a setting.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class Command(Protocol):
 
 
 def with_settings(command: Command, *more: inspect.Parameter) -> Callable[..., None]:
-    """Wrap `command` for typer, with --config, an option per setting, and the options of `more`.
+    """Wrap `command` for typer, with --config, an option for each setting, and the options of `more`.
 
-    Values of `more` are passed as overrides, too; the command removes them.
+    Values of `more` are passed as overrides as well; the command removes them.
     """
 
     def called(**given: Any) -> None:
@@ -84,7 +84,7 @@ def _typed(name: str) -> object:
 
 
 def written(value: object) -> str:
-    """A setting's value in the form of environment variables and flags; "" for none."""
+    """A setting's value in the format of environment variables and flags; "" for None."""
     if isinstance(value, tuple):
         return ",".join(map(str, value))
     if isinstance(value, bool):

@@ -1,7 +1,7 @@
-"""The settings that affect decisions, the same for the daemon and for simulations.
+"""The settings that affect decisions, for the daemon and for simulations.
 
-Invariant: everything that plans takes them from here, so a simulation cannot differ from the daemon by a forgotten
-setting.
+Invariant: everything that plans reads them from here, so that a simulation cannot differ from the daemon because of a
+forgotten setting.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from gangsched.state.rule_set import OVERRUN_EVICTED_AFTER_S, Rules
 
 
 def rules(settings: Settings) -> Rules:
-    """Settings of the state."""
+    """Settings that the state uses."""
     return Rules(
         scheduler_names=frozenset(settings.scheduler_names),
         defaults=GangDefaults(

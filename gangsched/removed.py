@@ -58,5 +58,5 @@ REMOVED: Mapping[str, str] = {
 
 
 def was_removed(name: str) -> str:
-    """The replacement of the removed setting `name`; continues a sentence that begins with the name."""
+    """The replacement of the removed setting `name`; the text continues a sentence that begins with the name."""
     return f"was removed: {REMOVED[name]}"

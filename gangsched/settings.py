@@ -1,8 +1,8 @@
 """Settings: one frozen model of everything an administrator may set.
 
-Invariant: every number has its unit in its name and a bound. Descriptions follow kubectl: a noun phrase, then what
-special values mean. Not done here: to read flags, environment and file (`configuration`), or to judge whether the
-values fit the cluster.
+Invariant: every number has its unit in its name and a bound. Descriptions follow kubectl: a noun phrase, then the
+meaning of special values. Flags, environment and file are read in `configuration`. Whether the values fit the cluster
+is not checked here.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ class SettingsError(ValueError):
 
 
 class LogFormat(StrEnum):
-    """The form of log lines: JSON, or text for a terminal."""
+    """Format of log lines: JSON, or text for a terminal."""
 
     JSON = "json"
     CONSOLE = "console"
 
 
 class LogLevel(StrEnum):
-    """The lowest level that is written."""
+    """The lowest level that is logged."""
 
     DEBUG = "debug"
     INFO = "info"
@@ -53,7 +53,7 @@ SchedulerName = Annotated[str, StringConstraints(pattern=r"^\S+$", max_length=25
 
 
 class Settings(BaseSettings):
-    """The daemon's settings. Made directly it takes only its arguments; `load_settings` reads file and environment."""
+    """The daemon's settings. The constructor uses only its arguments; `load_settings` reads file and environment."""
 
     model_config = SettingsConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, env_prefix=ENV_PREFIX)
 
@@ -244,7 +244,9 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Take arguments only: `load_settings` merges the sources itself, so that it can name them in errors."""
+        """Use constructor arguments only: `load_settings` merges the sources itself, so that it can name them in
+        errors.
+        """
         return (init_settings,)
 
     @field_validator("*", mode="before")

@@ -41,9 +41,9 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Room required before a refused group is tried again: for `count` pods of `shape` (semantics Q3).
+    """Room that is required before a refused group is tried again: for `count` pods of `shape` (semantics Q3).
 
-    All of it is in one domain of the node labels `within`, the same one for all needs within these labels.
+    All of it must be in one domain of the node labels `within`, the same domain for all needs with these labels.
     """
 
     shape: Shape
@@ -56,11 +56,12 @@ class Verdict:
     """The decision about one group.
 
     `binds` are committed together (B1), including earlier holds; `holds` are new holds (R3), `releases` the uids of
-    released ones. `told` is the message for the group; `gangs` (by gang id) and `notes` (by pod uid) have differing
-    messages. `needs` is the room required before trying again; empty if room cannot help. `expired`: the wait time has
-    just expired (T2); `yields_to` is the group that gains from the releases (D1). `sent` is the number of binds sent
-    for it. `preemption` is a decision to make room, or why none was made (V1, V21). `how` is why it could pass
-    reservations, None if none restricted it (H8); `kept_for`: it would fit without reservations (H14).
+    released ones. `told` is the message for the group; `gangs` (by gang id) and `notes` (by pod uid) are different
+    messages for some of them. `needs` is the room required before the group is tried again; empty if room cannot help.
+    `expired`: the wait time has just expired (T2). `yields_to` is the group that can use the released room (D1). `sent`
+    is the number of binds sent for the group. `preemption` is a decision to preempt, or why there is none (V1, V21).
+    `how` says why reservations allowed the placement, None if no reservation restricted it (H8). `kept_for`: the group
+    would fit without reservations (H14).
     """
 
     group: str
@@ -81,35 +82,36 @@ class Verdict:
     kept_for: KeptFor | None = None
 
     def carried_out(self) -> Verdict:
-        """The part of the plan that is kept after the commit, without copies of placed pods."""
+        """What is stored of the verdict after its commit: without copies of the placed pods."""
         return replace(self, binds=(), holds=(), releases=(), sent=len(self.binds))
 
     @property
     def reason(self) -> Reason:
-        """Reason reported for the group."""
+        """The reason that is reported for the group."""
         return self.told.reason
 
     def tells_the_same(self, other: Verdict) -> bool:
-        """Whether reports would be the same; the number of rounds does not count."""
+        """Whether both verdicts would be reported in the same way; the number of rounds does not matter."""
         kept, others = self.kept_for, other.kept_for
         alike = kept is others or (kept is not None and others is not None and kept.tells_the_same(others))
         return alike and (self.told, self.gangs, self.notes) == (other.told, other.gangs, other.notes)
 
     def of_gang(self, gang: str) -> Refusal:
-        """Message for one gang of the group."""
+        """The message for one gang of the group."""
         return dict(self.gangs).get(gang, self.told)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unfinished:
-    """Progress with a group that takes more work than one plan may do; nothing of it is reserved.
+    """Progress with a group that takes more work than one plan may do; no room is reserved for it.
 
-    `placed` has the nodes of members and `failed` the reasons of others, by pod uid, in the named scope that follows
-    those `passed`; exact searches made so many `choices`. `rooms`, by gang id, and `shortages` are sums by shape.
-    `searched`: other orders of placing were tried in that scope. It took so many `plans`; the last `in_vain` of them
-    made no progress beyond `known` facts. `versions` of nodes and `storage` are those of the last plan, `claim_needs`
-    what plans derived from that storage. It `goes_first` where only making room for it took more work than was left.
-    Of a tree, `parts` has what was decided of its parts, by name, and so many choices of children are `refuted`.
+    `placed` has the nodes chosen for members, and `failed` the reasons of members without a node, by pod uid. Both
+    belong to the named scope that follows the scopes in `passed`, in which exact searches made `choices` choices.
+    `rooms`, by gang id, and `shortages` are totals by shape. `searched`: other orders of placing were tried in that
+    scope. The group has taken `plans` plans, the last `in_vain` of which made no progress beyond `known` facts.
+    `versions` of nodes and `storage` are those of the last plan; `claim_needs` was derived from that storage. The group
+    `goes_first` if only preemption or a reservation for it took more work than was left. For a tree, `parts` has the
+    decisions about its parts, by name, and `refuted` is the number of refuted choices of children.
     """
 
     group: str
@@ -135,12 +137,13 @@ class Unfinished:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Verdicts in the order they were reached; `left` are groups not decided because the plan was full.
+    """Verdicts in the order in which they were reached; `left` are groups that were not decided because the plan was
+    full.
 
-    `reservations` are the current ones, None if disabled. The next plan must decide the groups in `again` too: a holder
-    progressed in this one, and deadlocks are looked for only when none does (D1). `begun` are those of `left` that the
-    plan began with; `unfinished` is what the next plan needs to continue one. `work` is the work done in units
-    (`core.work`).
+    `reservations` are the current ones, None if disabled. The next plan must also decide the groups in `again`: a group
+    with holds made progress in this plan, and deadlocks are looked for only when none does (D1). `begun` are the groups
+    in `left` that the plan began to decide; `unfinished` is what the next plan needs to continue one. `work` is the
+    work done in units (`core.work`).
     """
 
     verdicts: tuple[Verdict, ...]
@@ -157,7 +160,8 @@ class Plan:
 class PlanInput:
     """Input of a plan from the state; the administrator's settings are passed separately.
 
-    `looked_at` are the ids decided in the plans since one left groups. `unfinished` is from the last plan.
+    `looked_at` are the ids of the groups decided since a plan last left some undecided. `unfinished` is from the last
+    plan.
     """
 
     snapshot: Snapshot

@@ -1,8 +1,8 @@
-"""Pods on each node, and the questions that filters ask about them.
+"""The pods on each node, and the counts that filters need of them.
 
-Invariant: a `PodsByNode` is immutable. A question is a pure function of the pods on one node; answers are cached per
-node and version, so asking again reads only nodes whose pods changed. All objects of one node table share the cache; a
-version never stands for two different sets of pods.
+Invariant: a `PodsByNode` is immutable. A question, such as how many pods a term selects, is a pure function of the pods
+on one node. Answers are cached per node and version, so that repeating a question reads only nodes whose pods changed.
+All objects of one node table share the cache; a version never stands for two different sets of pods.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ class ResolvedTerm:
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """Pods that every term selects; with `staying`, only those that are not terminating."""
+    """A question: how many pods every one of these terms selects; with `staying`, only pods that are not
+    terminating.
+    """
 
     terms: tuple[ResolvedTerm, ...]
     staying: bool = False
@@ -65,7 +67,7 @@ class Selected:
 
 @dataclass(frozen=True, slots=True)
 class OwnedBy:
-    """The pods of one term owner."""
+    """A question: how many pods of one term owner there are."""
 
     owner: TermOwner
 
@@ -81,7 +83,7 @@ class OwnedBy:
 
 @dataclass(frozen=True, slots=True)
 class UsingPort:
-    """Pods that use a host port which conflicts with `port`."""
+    """A question: how many pods use a host port that conflicts with `port`."""
 
     port: HostPort
 
@@ -108,7 +110,9 @@ class CachedCounts:
 
 
 class Memo:
-    """Cached answers by question; an answer not used for one and a half ages is dropped, with the pods it refers to."""
+    """Cached answers by question. An answer that was not used for one and a half ages is dropped, with the pods that it
+    refers to.
+    """
 
     def __init__(self) -> None:
         self._young: dict[Question, CachedCounts] = {}
@@ -118,7 +122,7 @@ class Memo:
         return len(self._young) + len(self._old)
 
     def answer(self, question: Question, size: int) -> CachedCounts:
-        """The cached answer for `size` nodes; in a new answer no version is up to date."""
+        """The cached answer for `size` nodes; a new answer is outdated for every node."""
         answer = self._young.get(question)
         if answer is None:
             if len(self._young) >= MEMO_LIMIT:
@@ -136,10 +140,10 @@ class Memo:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PodsByNode:
-    """`residents[node]` by uid, node index as in the node table, as of `versions[node]`.
+    """`residents[node]`: the pods by uid, with node indexes as in the node table, as of `versions[node]`.
 
-    `term_owners` are those with a pod on any of these nodes. `namespaces` has the labels of all namespaces.
-    `peers` is how many peers of a plain pod are on which node, by name.
+    `term_owners` are the term owners with a pod on any of these nodes. `namespaces` has the labels of all namespaces.
+    `peers` has the number of peers of plain pods on each node, by node name.
     """
 
     residents: Sequence[Residents] = ()
@@ -150,7 +154,9 @@ class PodsByNode:
     peers: PeerNumbers = field(default_factory=PeerNumbers)
 
     def stale(self, question: Question) -> tuple[int, int]:
-        """Number of nodes that `counts` would read for this question now, and a lower bound of the pods on them."""
+        """Number of nodes that `counts` would have to read for this question now, and a lower bound of the number of
+        pods on them.
+        """
         answer = self.memo.answer(question, len(self.residents))
         nodes = np.flatnonzero(answer.versions != self.versions).tolist()
         return len(nodes), sum(len(self.residents[node]) for node in nodes)

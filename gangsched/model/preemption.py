@@ -40,10 +40,10 @@ class BudgetRule(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PreemptionSettings:
-    """The administrator's settings, and documented constants; `names` are the served scheduler names.
+    """The administrator's settings, and documented constants; `names` are the scheduler names of gangsched.
 
-    Pods that have run for less than `min_run_s` are no victims. A pod that takes longer than `max_wait_s` to terminate
-    is not waited for (V4, V12).
+    Pods that have run for less than `min_run_s` are never victims. Preemption does not wait for a pod that takes longer
+    than `max_wait_s` to terminate (V4, V12).
     """
 
     scope: VictimScope = VictimScope.OWN
@@ -69,8 +69,8 @@ class PreemptionSettings:
 class RunningPod(NamedTuple):
     """A pod bound to `node` that has not ended; `gang` is its gang's id, "" for a plain pod.
 
-    `leaving`: it is terminating, or a victim of a nomination in progress. `mark` is a version number, unique within its
-    memo; 0 if it has none.
+    `leaving`: it is terminating, or is a victim of a nomination in progress. `mark` is a version number that is unique
+    within its memo, 0 if it has none.
     """
 
     pod: Pod
@@ -84,9 +84,9 @@ class RunningPod(NamedTuple):
 class RunningGang:
     """A gang with bound members; `group` is its group's id, `uids` are its bound members that are not leaving.
 
-    `succeeded` members count towards `min_member` as in P1. An `indivisible` gang has no surplus (native disruptionMode
-    `all`); members of one that is `disrupted_singly` (`single`) are evicted one by one. While members are `binding`, no
-    core with this gang is evicted.
+    `succeeded` members count towards `min_member` as in P1. Members of an `indivisible` gang (native disruptionMode
+    `all`) are evicted only all together, members of a `disrupted_singly` gang (`single`) one by one. While members are
+    `binding`, the gang's group is not evicted as a whole.
     """
 
     id: str
@@ -108,7 +108,7 @@ class Budget(NamedTuple):
 
 
 class RunningMemo:
-    """Cache of `core.preemption` about running pods, for the next plan; only results of pure functions."""
+    """Cache for `core.preemption` about running pods, passed to the next plan; only results of pure functions."""
 
     __slots__ = ("table",)
 
@@ -122,8 +122,8 @@ class Running:
 
     A pod that is not in `pods` is never a victim, nor is its core (the group that would be evicted with it). `gangs`
     has every gang that a pod names, and all gangs of its group with bound members. An unchanged pod has the same mark
-    in the next plan; if `memo` is the same too, only changes are read. Until the input is `whole`, later plans get the
-    rest and no group preempts.
+    in the next plan; if `memo` is the same too, only changes are read. Until the input is `whole`, no group preempts;
+    later plans receive the missing pods.
     """
 
     pods: Sequence[RunningPod]
@@ -137,7 +137,7 @@ class Running:
 
 
 class UnitKind(StrEnum):
-    """Kind of a victim: surplus of its gang, with its whole group, or a plain pod (V6)."""
+    """Kind of a victim's unit (V6): a member above its gang's minimum (surplus), a whole group, or a plain pod."""
 
     SURPLUS = "surplus"
     CORE = "core"
@@ -147,7 +147,7 @@ class UnitKind(StrEnum):
 class Victim(NamedTuple):
     """A pod to be evicted; `gang` and `group` are "" for a plain pod.
 
-    An `overdue` one is evicted, even at equal priority, because it exceeded the run time for which it was backfilled
+    An `overdue` victim is evicted, even at equal priority, because it exceeded the run time for which it was backfilled
     (H11).
     """
 
@@ -163,10 +163,10 @@ class Victim(NamedTuple):
 
 
 class Harm(NamedTuple):
-    """Keys of the preemption cost of sets of victims, smaller is better (V8).
+    """The preemption cost of a set of victims as sort keys, smaller is better (V8).
 
     `work_lost` is in thousandths of accelerator-seconds, or of core-seconds for victims without accelerators.
-    `started_s` is the negative sum of the starts: of equal sets the one that started latest is evicted.
+    `started_s` is the negative sum of the start times, so that among otherwise equal sets the youngest is evicted.
     """
 
     budgets_broken: int
@@ -180,11 +180,12 @@ class Harm(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preemption:
-    """A decision to make room: nodes of the needed members, and what must be gone before they can be bound.
+    """A decision to preempt: nodes of the needed members, and the pods that must be gone before the members can be
+    bound.
 
-    `placements` become nominations. `awaited` are uids of pods that leave anyway and whose room is used (V4). `stopped`
-    are ids of gangs that fall below their minimum. `grace_s` is the longest grace period of the victims, and
-    `deadline_s` is when the last victim, or pod that leaves anyway, counts as stuck (V12).
+    `placements` become nominations. `awaited` are uids of pods that are terminating anyway and whose room is used (V4).
+    `stopped` are ids of gangs that fall below their minimum. `grace_s` is the longest grace period of the victims. At
+    `deadline_s` the last victim, or pod that terminates anyway, counts as stuck (V12).
     """
 
     placements: tuple[Placement, ...]
@@ -219,17 +220,18 @@ class Obstacle(StrEnum):
 class NotHelpful:
     """Why an allowed preemption did not help, with the amounts that its sentence names (V21).
 
-    By obstacle. NOTHING_LOWER: `name` is the member whose priority, `amount`, limits a group with higher ones (V2).
-    TOO_LITTLE: `pods` have a lower priority, and without them there is `room` for that many of the `needed`. BUDGET:
-    `allowed` of `needed` evictions. TOO_YOUNG: `pods` counts gangs and plain pods, `seconds` is the setting, and
-    `until_s` the earliest time at which age stops being the obstacle. OTHER_SCHEDULERS: `amount` of `name` is in use.
-    BACK_OFF, DELAYED: `seconds` are left, of DELAYED until the epoch second `amount`, for the delay `name` (V28).
-    TOO_MANY: `pods` would have to be evicted, `needed` are allowed; as of BUDGET, another choice may be made at
-    `until_s`, 0 for never. TOO_MUCH_WORK: `needed` pods wait. LATER: `resume`, `tested` and `passed` regions let the
-    next plan continue; `name` is that of the search if a round has yet to confirm its choice.
+    The fields by obstacle. NOTHING_LOWER: `name` is the member with the lowest priority, `amount`, which limits the
+    group (V2). TOO_LITTLE: `pods` pods have a lower priority, and without them there would be `room` for only that many
+    of the `needed` pods. BUDGET: the budget allows `allowed` of `needed` evictions. TOO_YOUNG: `pods` counts gangs and
+    plain pods, `seconds` is the setting, and `until_s` the earliest time at which age stops being the obstacle.
+    OTHER_SCHEDULERS: `amount` of `name` is in use. BACK_OFF, DELAYED: `seconds` are left; DELAYED also has the delay
+    `name` and the epoch second `amount` at which it ends (V28). TOO_MANY: `pods` would have to be evicted, and `needed`
+    are allowed. For TOO_MANY and BUDGET, another choice may be possible at `until_s`, 0 for never. TOO_MUCH_WORK:
+    `needed` pods wait. LATER: `resume`, `tested` and `passed` regions let the next plan continue; `name` is that of the
+    search if a round has yet to confirm its choice.
 
-    `wanted` are the eligible nodes, if the group could start were they empty: groups of a priority below `right` are
-    held back there (V27).
+    `wanted` are the eligible nodes, if the group could start on them if they were empty; groups whose priority is below
+    `right` are held back there (V27).
     """
 
     why: Obstacle
@@ -249,9 +251,9 @@ class NotHelpful:
 
 
 class HeldBack(NamedTuple):
-    """Nodes on which groups of a priority below `right` do not start, because `group` waits for room there (V27).
+    """Nodes on which groups whose priority is below `right` do not start, because `group` waits for room there (V27).
 
-    `rank` is its position among such groups.
+    `rank` is the position of `group` among the groups that hold back others.
     """
 
     group: str
@@ -269,21 +271,22 @@ Share = tuple[str, int]
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class PreemptionInput:
-    """Preemption input of `plan`; None disables preemption at no cost.
+    """Preemption input of `plan`; None disables preemption, at no cost.
 
-    `running` is called at most once per plan, and only when a group with a priority above `lowest_priority` was refused
-    for room. That is the lowest priority of any bound pod (including leaving ones), None without any: if all priorities
-    are equal, nothing is built (V25). `wall_s` is the current time.
+    `running` is called at most once per plan, and only if a group with a priority above `lowest_priority` was refused
+    for room. `lowest_priority` is the lowest priority of any bound pod (including leaving ones), None if there is none:
+    if all priorities are equal, nothing is computed (V25). `wall_s` is the current time.
 
-    By group id: `nominated` has the message of a nomination in progress, during which a group makes no other one (V11);
-    `retry_at_s` the monotonic second before which it makes none (V12); `known` the result of its last examination,
-    while nothing that it depends on has changed (V25). `overdue` are uids of pods that may be evicted for it, as whole
-    groups, because they exceeded their declared run time (H11).
+    By group id: `nominated` has the message of a nomination in progress, during which the group makes no other
+    nomination (V11); `retry_at_s` has the monotonic second before which it makes none (V12); `known` has the result of
+    its last examination, while nothing that it depends on has changed (V25). `overdue` are uids of pods that may be
+    evicted for it, as whole groups, because they exceeded their declared run time (H11).
 
-    `held_back` is where lower-priority groups are held back, None for nowhere. No other group holds back for itself if
-    it ranks behind that one, or if its time in `held_until_s` (monotonic, by group id) or that of one of its namespaces
-    in `share_until_s` is over. `lowest_waiting` is the lowest priority of any pod that waits for a node, None without
-    any (V27). `forbidden` names the missing permission without which nothing is evicted (V26).
+    `held_back` are the nodes on which lower-priority groups are held back, None for no nodes. No other group holds back
+    for itself if it ranks behind the group of `held_back`, or if its own time in `held_until_s` (monotonic, by group
+    id) or that of one of its namespaces in `share_until_s` is over. `lowest_waiting` is the lowest priority of any pod
+    that waits for a node, None if none waits (V27). `forbidden` names the missing permission without which no pod is
+    evicted (V26).
     """
 
     running: Callable[[], Running]

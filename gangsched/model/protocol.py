@@ -30,9 +30,9 @@ class Applied(msgspec.Struct, frozen=True, gc=False):
 class Gone(msgspec.Struct, frozen=True, gc=False):
     """An object of that kind was deleted.
 
-    `key` is a pod's uid, a PodGroup's `id`, the `key` of a claim, a PodDisruptionBudget or a Service, the name of
-    anything else.
-    For a PodGroup, `api_group` is its API group, and `uid` protects a recreated one from a late message ("" = any).
+    `key` is a pod's uid; a PodGroup's `id`; the `key` of a claim, a PodDisruptionBudget or a Service; the name of any
+    other object. For a PodGroup, `api_group` is its API group, and `uid` protects a recreated one from a late message
+    ("" = any).
     """
 
     kind: type[Object]
@@ -58,9 +58,9 @@ class Unread(msgspec.Struct, frozen=True, gc=False):
 
 
 class Followed(msgspec.Struct, frozen=True, gc=False):
-    """Whether changes of one API group's PodGroups are received.
+    """Whether the PodGroups of one API group are being watched.
 
-    Otherwise a PodGroup that is missing from the cache may exist.
+    If they are not, a PodGroup that is missing from the cache may exist.
     """
 
     api_group: str
@@ -68,7 +68,7 @@ class Followed(msgspec.Struct, frozen=True, gc=False):
 
 
 class StampsGuarded(msgspec.Struct, frozen=True, gc=False):
-    """Wall second since which an admission policy lets only gangsched write stamps; None without such a policy."""
+    """Wall second since which an admission policy lets only gangsched write stamps; None if there is no such policy."""
 
     since_s: int | None
 
@@ -94,7 +94,7 @@ class BindGone(msgspec.Struct, frozen=True, gc=False):
 
 
 class BindFailed(msgspec.Struct, frozen=True, gc=False):
-    """The bind was refused or lost, and the pod was read back unbound: plan it again (403, 422, 429, 5xx).
+    """The bind was refused or lost, and the pod was read back as unbound; it is planned again (403, 422, 429, 5xx).
 
     Also sent for a pod whose claims could not be written.
     """
@@ -105,9 +105,9 @@ class BindFailed(msgspec.Struct, frozen=True, gc=False):
 
 
 class BindUndecided(msgspec.Struct, frozen=True, gc=False):
-    """A bind sent before the lease was lost may still be carried out; an Outcome follows.
+    """A bind that was sent before the Lease was lost may still be carried out; an Outcome follows.
 
-    `permitted` is the stamp that it leaves on the pod.
+    `permitted` is the stamp that the bind writes to the pod.
     """
 
     uid: str
@@ -134,9 +134,9 @@ Outcome: TypeAlias = Bound | BindGone | BindFailed
 
 
 class PreemptionPrepared(msgspec.Struct, frozen=True, gc=False):
-    """A PreparePreemption ended: `failed` is why it failed, "" if every member is nominated (rule V13).
+    """A PreparePreemption has ended. `failed` is why it failed, "" if every member is nominated (rule V13).
 
-    Victims that are gone or could not be marked are not a failure.
+    It is not a failure if a victim is gone or its condition could not be written.
     """
 
     id: str
@@ -171,7 +171,7 @@ class Evicted(msgspec.Struct, frozen=True, gc=False):
 
 
 class EvictionsForbidden(msgspec.Struct, frozen=True, gc=False):
-    """Preemption lacks a permission, named by `message`: it is off until a restart (rule V26)."""
+    """A permission is missing, as `message` says, so preemption is off until a restart (rule V26)."""
 
     message: str
 
@@ -183,7 +183,7 @@ Message: TypeAlias = Event | Outcome | BindUndecided | ClaimsWritten | ClaimsRel
 
 
 class ObjectRef(msgspec.Struct, frozen=True, gc=False):
-    """Object of an Event."""
+    """The object that an Event is about."""
 
     api_version: str
     kind: str
@@ -196,7 +196,7 @@ class BindClaims(msgspec.Struct, frozen=True, gc=False):
     """Request volumes for a pod's claims on its node, reserve existing ones, or allocate devices; answered by
     ClaimsWritten or BindFailed. Devices allocated by an order that fails are released before.
 
-    `free` are names of volumes that were not reserved before; the controller may undo a reservation.
+    `free` are names of volumes that were not reserved before; the controller may undo such a reservation.
     """
 
     uid: str
@@ -223,7 +223,7 @@ class ReleaseClaims(msgspec.Struct, frozen=True, gc=False):
 class Bind(msgspec.Struct, frozen=True, gc=False):
     """Bind this pod to this node; answered by exactly one Outcome.
 
-    The pod is first added to the ResourceClaims in `claims`. `permitted` is the stamp that the bind leaves on the pod,
+    The pod is first added to the ResourceClaims in `claims`. `permitted` is the stamp that the bind writes to the pod,
     None for a plain pod (semantics B4).
     """
 
@@ -281,9 +281,10 @@ class Evict(msgspec.Struct, frozen=True, gc=False):
 
 
 class CancelPreemption(msgspec.Struct, frozen=True, gc=False):
-    """End of a nomination: clear nominatedNodeName of these members, and send none of its evictions (again).
+    """End a nomination: clear nominatedNodeName of these members, and stop sending its evictions.
 
-    Neither this action nor those evictions are answered. Bound members need not be listed: a bind clears the field.
+    There is no answer to this action or to those evictions. Bound members need not be listed, because a bind clears the
+    field.
     """
 
     id: str
@@ -291,7 +292,7 @@ class CancelPreemption(msgspec.Struct, frozen=True, gc=False):
 
 
 class SetPodCondition(msgspec.Struct, frozen=True, gc=False):
-    """Write PodScheduled=False with this reason and message; the newest order for a uid replaces unsent ones."""
+    """Write PodScheduled=False with this reason and message. The newest order for a uid replaces unsent ones."""
 
     uid: str
     namespace: str
@@ -311,9 +312,9 @@ class MarkTimedOut(msgspec.Struct, frozen=True, gc=False):
 
 
 class SetPodGroupStatus(msgspec.Struct, frozen=True):
-    """Merge `status` into a PodGroup's status; the newest order for an object replaces unsent ones (E3).
+    """Merge `status` into a PodGroup's status (E3). The newest order for an object replaces unsent ones.
 
-    Not `urgent` if no pod of the gang waits for a node or for missing members.
+    It is not `urgent` if no pod of the gang waits for a node or for missing members.
     """
 
     api_group: str
@@ -326,7 +327,7 @@ class SetPodGroupStatus(msgspec.Struct, frozen=True):
 
 
 class RecordEvent(msgspec.Struct, frozen=True, gc=False):
-    """Record an events.k8s.io/v1 Event. `warning` picks the type: Warning or Normal."""
+    """Record an Event (events.k8s.io/v1) of type Warning if `warning`, else Normal."""
 
     regarding: ObjectRef
     reason: str

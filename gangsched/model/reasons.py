@@ -30,7 +30,7 @@ class Reason(StrEnum):
 
 
 class EventReason(StrEnum):
-    """Reasons of Events other than verdicts; the Event of a verdict has its `Reason`."""
+    """Reasons of Events that are not about a verdict; the Event of a verdict has its `Reason`."""
 
     GANG_SCHEDULED = "GangScheduled"
     DEGRADED = "Degraded"

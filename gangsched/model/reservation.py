@@ -1,7 +1,7 @@
 """Input and result of reservation decisions.
 
-Invariant: values only. The state passes the `Reserved` of one plan to the next, so that a plan that does not decide a
-head keeps its room reserved too (semantics H12). Times ending in `_s` are epoch seconds unless stated to be durations;
+Invariant: values only. The state passes each `Reserved` from one plan to the next, so that room stays reserved even if
+a plan does not decide its head (semantics H12). Times ending in `_s` are epoch seconds unless stated to be durations;
 `math.inf` is an unknown time.
 """
 
@@ -21,9 +21,9 @@ from gangsched.model.snapshot import Floats, NodeTable
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReservationLimits:
-    """Limits on the number, owners and duration of reservations; durations in seconds.
+    """Limits on reservations: their number, owners and duration, in seconds.
 
-    With 0 `reservations` there are no heads. Fields with a comment are constants.
+    If `reservations` is 0, there are no heads. Fields with a comment are constants.
     """
 
     reservations: int = 8
@@ -48,7 +48,7 @@ class ReservationLimits:
 
 @dataclass(frozen=True, slots=True)
 class Occupant:
-    """A pod that takes room on a node; `ends_s` is its expected end (H2), `group` its group's id or its own key."""
+    """A pod that uses room on a node. `ends_s` is its expected end (H2), `group` the id of its group or its own key."""
 
     pod: Pod
     node: str
@@ -58,8 +58,8 @@ class Occupant:
 
 
 class Blocker(NamedTuple):
-    """What must end before a reservation starts: a group's id, or the key of a pod without a group
-    of this scheduler.
+    """What must end before a reservation starts: a group, by id, or a pod that is in no group of this scheduler, by
+    key.
     """
 
     id: str
@@ -68,14 +68,14 @@ class Blocker(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reserved:
-    """Room reserved for a group from one plan to the next, in the order of heads.
+    """Room that is reserved for a group from one plan to the next, in the order of heads.
 
     It is for pods of `namespaces`, restricts groups of `priority` or lower, and starts at `at_s`; a fence has
-    `math.inf` and reserves its `nodes` as a whole. The group waits since `since_s` (H4) and is expected to run for
-    `run_time_s` seconds. `placements` are the places of its needed pods, none for a fence. The `first` of the queue has
-    a promise: `promised_s` is the start reported when it became first, `math.inf` until its time is certain. `empty`
-    counts the nodes of a fence without pods. `waits_for` are those whose pods must end on these nodes, the last to end
-    first.
+    `math.inf` and reserves its `nodes` as a whole. The group has waited since `since_s` (H4) and is expected to run for
+    `run_time_s` seconds. `placements` are the nodes of its needed pods, empty for a fence. The `first` group of the
+    queue has a promise: `promised_s` is the start time reported when it became first, `math.inf` until a time is
+    certain. `empty` is the number of nodes of a fence that have no pods. `waits_for` are those whose pods must end on
+    these nodes, the last to end first.
     """
 
     group: str
@@ -93,17 +93,17 @@ class Reserved:
 
     @property
     def is_fence(self) -> bool:
-        """Whether it has no time."""
+        """Whether it is a fence, which has no start time."""
         return self.at_s == math.inf
 
     @property
     def is_promised(self) -> bool:
-        """Whether the group was promised a latest start."""
+        """Whether a latest start time was promised to the group."""
         return self.first and self.promised_s < math.inf
 
 
 class How(StrEnum):
-    """How a group was backfilled (H8): on other nodes, in what reservations leave, or by ending in time."""
+    """How a group was backfilled (H8): on other nodes, in room that reservations leave, or because it ends in time."""
 
     BESIDE = "beside"
     SPARE = "spare"
@@ -125,10 +125,10 @@ class NotEntitled(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotReserved:
-    """Why a group refused for room has no reservation, and the facts of it (H14).
+    """Why a group that was refused for room has no reservation, with the facts for the message (H14).
 
-    `until_s` is when waiting alone may entitle it. IMPOSSIBLE: `needs` and `offers` count nodes (0 if not applicable);
-    NAMESPACE: `namespace` has `offers` reservations.
+    At `until_s` it may get one, if only waiting is necessary. IMPOSSIBLE: `needs` and `offers` count nodes (0 if not
+    applicable); NAMESPACE: `namespace` has `offers` reservations.
     """
 
     why: NotEntitled
@@ -140,32 +140,34 @@ class NotReserved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptFor:
-    """A group would fit without reservations (H14).
+    """The group would fit without reservations (H14).
 
-    Room is reserved until `until_s`, `math.inf` for a fence; a group expected to run for at most `run_time_s` could
-    start now, 0 if none could.
+    Room is reserved until `until_s`, `math.inf` for a fence. With an expected run time of at most `run_time_s` the
+    group could start now; 0 if no run time suffices.
     """
 
     until_s: float
     run_time_s: float = 0.0
 
     def tells_the_same(self, other: KeptFor) -> bool:
-        """Whether a report of the other would not differ: in each plan the run time is a little shorter."""
+        """Whether both would be reported in the same way. The run time does not matter, because it gets a little
+        shorter with each plan.
+        """
         return abs(self.until_s - other.until_s) < 60 and self.run_time_s // 60 == other.run_time_s // 60
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Reserving:
-    """Reservation input of `plan`; None disables reservations at no cost.
+    """Reservation input of `plan`; None disables reservations, at no cost.
 
     `wall_s` is the current time. `occupants` is called only if a reservation exists or is made: it returns every pod
     that takes room, by node name, and the same object until any of them changes. `standing` are the reservations of the
-    last plan, in order; those of groups in `stale` are to be recomputed, those of groups in `ended` end, for the
-    reasons there. `waiting` are groups refused for room in earlier plans: heads and candidates. `known` has by group id
-    why it has no reservation, while nothing that this depends on has changed. A plan recomputes at most `made_at_most`
-    reservations, the first after a start any number (H16, H17). `memo` is a cache between plans and does not affect
-    decisions. `last_ends`, called only when a group of known run time is placed, returns the latest end of a pod with
-    accelerators on each node, -inf for none (H10).
+    last plan, in order. Those of groups in `stale` must be recomputed; those of groups in `ended` end, for the reasons
+    given there. `waiting` are groups that were refused for room in earlier plans: heads and candidates. `known` says,
+    by group id, why a group has no reservation, while nothing that this depends on has changed. A plan recomputes at
+    most `made_at_most` reservations; the first plan after a start recomputes all (H16, H17). `memo` is a cache between
+    plans and does not affect decisions. `last_ends`, called only when a group of known run time is placed, returns the
+    latest end of a pod with accelerators on each node, -inf for none (H10).
     """
 
     limits: ReservationLimits
@@ -185,8 +187,8 @@ class Reserving:
 class Reservations:
     """Reservations after a plan, in the order of heads.
 
-    `stale` are groups whose reservation was not recomputed yet, because a plan recomputes few (H17). `not_reserved`
-    says why decided groups have none.
+    `stale` are groups whose reservation was not recomputed yet, because a plan recomputes only a few (H17).
+    `not_reserved` says why decided groups have none.
     """
 
     standing: tuple[Reserved, ...] = ()

@@ -96,9 +96,9 @@ def is_accelerator(name: str) -> bool:
 
 
 def parse_quantity(text: str | int | float, *, milli: bool = False) -> int:
-    """The amount that `text` denotes, in units or (`milli`) thousandths, a fraction rounded away from zero.
+    """The amount that `text` denotes, in units or (`milli`) thousandths; fractions are rounded away from zero.
 
-    Negative quantities are in the grammar; callers clamp. Raises `QuantityError` for anything outside the grammar.
+    The grammar includes negative quantities, which callers replace by 0. Raises `QuantityError` for any other text.
     """
     if isinstance(text, bool) or not isinstance(text, str | int | float):
         raise QuantityError(f"{_shown(text)} is not a quantity.")
@@ -111,7 +111,7 @@ def parse_quantity(text: str | int | float, *, milli: bool = False) -> int:
 
 
 def parse_nanos(text: str) -> int:
-    """The amount that `text` denotes in billionths, of which quantities hold no fraction. Raises `QuantityError`."""
+    """The amount that `text` denotes, in billionths, the smallest fraction of a quantity. Raises `QuantityError`."""
     return _parse(text, 9)
 
 
@@ -199,9 +199,9 @@ def pod_requests(
 ) -> ResourceVector:
     """Resources that a pod uses on its node, including `pods`: 1, as in kube-scheduler (PodRequests, KEP-753).
 
-    `init_containers` are (requests, restartPolicy is Always) in the pod's order: a plain one runs together with the
-    sidecars before it and ends before the containers start; a sidecar keeps running. `pod_level` (KEP-2837) replaces
-    cpu, memory and hugepages only; the API server refuses one below the containers' sum.
+    `init_containers` are pairs (requests, restartPolicy is Always) in the pod's order. A plain init container runs
+    together with the sidecars before it and ends before the containers start; a sidecar keeps running. `pod_level`
+    (KEP-2837) replaces cpu, memory and hugepages only; the API server rejects values below the sum of the containers.
     """
     total: dict[str, int] = {}
     for requests in containers:

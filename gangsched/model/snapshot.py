@@ -1,7 +1,7 @@
 """The cluster as input of `plan`: nodes as columns.
 
-Invariant: a snapshot is immutable. Node columns are sorted by node name, so "lowest index" is "first by name" and no
-decision depends on the order of events. The memo tables on `NodeTable` cache only pure functions of it.
+Invariant: a snapshot is immutable. Node columns are sorted by node name, so the lowest index is the first name, and no
+decision depends on the order of events. `NodeTable` only caches pure functions of itself.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ class RefusedNodes(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StaticFit:
-    """Static filters for one shape: `mask[node]` is true where it may run, `refused` has every other node once."""
+    """Result of the static filters for one shape: `mask[node]` is true where its pods may run; `refused` has every
+    other node once.
+    """
 
     mask: Bools
     refused: tuple[RefusedNodes, ...]
@@ -51,10 +53,10 @@ class StaticFit:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NodeTable:
-    """Node attributes that filters read, except room; a new table is made when any of them changes.
+    """Node attributes that filters read, except room; a new table is created when any of them changes.
 
-    `tainted` are the indices of the nodes that have the same taints, by these; `schedulable[n]` is false for a cordoned
-    node; read-only.
+    `tainted` maps each set of taints to the indices of the nodes that have it. `schedulable[n]` is false for a cordoned
+    node. Read-only.
     """
 
     nodes: tuple[Node, ...]
@@ -75,7 +77,9 @@ class NodeTable:
 
     @classmethod
     def of(cls, nodes: Iterable[Node], before: NodeTable | None = None) -> NodeTable:
-        """Sort `nodes` by name; facts about packings are taken over from the table `before`."""
+        """Build a table of `nodes`, sorted by name; cached facts about packings are taken over from the table
+        `before`.
+        """
         ordered = tuple(sorted(nodes, key=lambda node: node.name))
         names = tuple(node.name for node in ordered)
         tainted: dict[tuple[Taint, ...], list[int]] = {}  # nodes of one pool have the same taints: few lists
@@ -93,11 +97,11 @@ class NodeTable:
         return len(self.nodes)
 
     def everywhere(self) -> Bools:
-        """A new mask of all nodes."""
+        """A new mask that is true for all nodes."""
         return np.ones(len(self), dtype=np.bool_)
 
     def having(self, names: Iterable[str]) -> Bools:
-        """A new mask of the nodes with these names, as far as they exist."""
+        """A new mask that is true for the nodes with these names; unknown names are ignored."""
         mask = np.zeros(len(self), dtype=np.bool_)
         mask[[self.index[name] for name in names if name in self.index]] = True
         return mask
@@ -119,11 +123,12 @@ class NodeTable:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Snapshot:
-    """A consistent view: `allocatable[r][n]` and `free[r][n]`, exact; r as in `resources`, n as in `table`.
+    """A consistent view of the cluster: `allocatable[r][n]` and `free[r][n]`, exact; rows as in `resources`, nodes as
+    in `table`.
 
-    `free` excludes what bound, assumed and held pods take, and is negative on an over-committed node. `pods_by_node`
-    are those pods; `storage` are the claims and volumes. `nominated` room is subtracted from neither. `overhead[r][n]`
-    is the use of a node that ends only with it (`Pod.ends_with_node`), None if there is none.
+    `free` excludes the room of bound, assumed and held pods, and is negative on an over-committed node. `pods_by_node`
+    are these pods; `storage` are the claims and volumes. `nominated` room is subtracted from neither. `overhead[r][n]`
+    is used by pods that end only with the node (`Pod.ends_with_node`); None if there are no such pods.
     """
 
     table: NodeTable
@@ -136,15 +141,15 @@ class Snapshot:
     overhead: Ints | None = None
 
     def emptied(self) -> Ints:
-        """`room[r][n]` without all pods that end before their node; read-only."""
+        """`room[r][n]` if all pods that can end before their node were gone; read-only."""
         return self.allocatable if self.overhead is None else np.maximum(self.allocatable - self.overhead, 0)
 
     @property
     def layout(self) -> ColumnLayout:
-        """Meaning of the rows and columns of `free`."""
+        """What the rows and columns of `free` stand for."""
         return ColumnLayout(self.resources, self.table.index)
 
     @property
     def nominations(self) -> tuple[Nomination, ...]:
-        """All promises, unordered."""
+        """All promises of room, unordered."""
         return tuple(self.nominated.by_key.values())

@@ -24,9 +24,9 @@ SHARED_MODES = frozenset({"ReadWriteMany", "ReadOnlyMany"})
 class Claim(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A PersistentVolumeClaim.
 
-    `bound` as in kube-scheduler: a volume is named and the controller reports that binding is complete. `selected_node`
-    is the annotation by which a scheduler asks a provisioner for a volume; None if not set. `owner_uid` is its
-    controller's.
+    `bound` as in kube-scheduler: a volume is named, and the controller reports that binding is complete.
+    `selected_node` is the annotation by which a scheduler requests a volume from a provisioner; None if it is not set.
+    `owner_uid` is the uid of the claim's controller.
     """
 
     namespace: str
@@ -60,15 +60,15 @@ class ClaimRef(msgspec.Struct, frozen=True, gc=False):
     uid: str = ""
 
     def means(self, claim: Claim) -> bool:
-        """Whether it refers to this claim."""
+        """Whether the reference is to this claim."""
         return (self.namespace, self.name) == (claim.namespace, claim.name) and self.uid in {"", claim.uid}
 
 
 class Volume(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A PersistentVolume.
 
-    `required` is its node affinity, None for none; `zones` are its zone and region labels with the values each allows.
-    `driver` and `handle` are those of a CSI volume.
+    `required` is its node affinity, None if it has none; `zones` are its zone and region labels with the values that
+    each allows. `driver` and `handle` are those of a CSI volume.
     """
 
     name: str
@@ -92,7 +92,7 @@ class Volume(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 class StorageClass(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A StorageClass.
 
-    `waits` is volumeBindingMode WaitForFirstConsumer; `topologies` are alternatives, () = anywhere.
+    `waits`: its volumeBindingMode is WaitForFirstConsumer. `topologies` are alternatives; () means any node.
     """
 
     name: str
@@ -102,7 +102,9 @@ class StorageClass(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class CsiNode(msgspec.Struct, frozen=True, gc=False):
-    """A CSINode: how many volumes of each driver may be attached; a driver without a limit is not listed."""
+    """A CSINode: how many volumes of each driver can be attached to the node; a driver without a limit is not
+    listed.
+    """
 
     name: str
     limits: tuple[tuple[str, int], ...] = ()
@@ -158,7 +160,7 @@ def storage_key(item: StorageObject) -> str:
 
 
 class Selection(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """Decision about one claim of a placed pod.
+    """The decision about one claim of a placed pod.
 
     The claim is to be provisioned for `node`, or bound to the existing `volume`; with neither, another pod's decision
     applies and this pod waits. With `reserve` it is a ResourceClaim, to which the pod is added as long as it can still
@@ -186,7 +188,7 @@ class Selection(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Storage:
-    """All storage objects at one moment, each kind by `storage_key`.
+    """All storage objects at one moment, by kind and `storage_key`.
 
     `users` are placed pods with claims, each with its node's name, by uid; `selections` are the decisions about their
     claims whose binding is not yet complete. `shared` are keys of claims that several pods name, placed or not.

@@ -13,7 +13,7 @@ NAMED = 5
 
 
 def cut(text: str) -> str:
-    """At most `MESSAGE_BYTES` of UTF-8; a longer text ends with the number of characters left out."""
+    """At most `MESSAGE_BYTES` bytes of UTF-8; a text that was cut ends with the number of characters left out."""
     raw = text.encode()
     if len(raw) <= MESSAGE_BYTES:
         return text
@@ -23,13 +23,13 @@ def cut(text: str) -> str:
 
 
 def named(texts: Sequence[str]) -> str:
-    """The first few texts, and the number of the others."""
+    """The first few texts, and the number of the remaining ones."""
     more = f" and {len(texts) - NAMED} more" if len(texts) > NAMED else ""
     return ", ".join(texts[:NAMED]) + more
 
 
 def counted(number: int, noun: str) -> str:
-    """`1 pod`, `2 pods`; for nouns whose plural ends in s."""
+    """A number with its noun: `1 pod`, `2 pods`. For nouns whose plural ends in s."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 

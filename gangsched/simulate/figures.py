@@ -18,7 +18,7 @@ SIZES: Final = (("no GPU", 0, 0), ("1-4 GPUs", 1, 4), ("5-8 GPUs", 5, 8), ("> 8 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waits:
-    """Waits of one class of jobs, in seconds; `started` of `jobs` have a wait."""
+    """Waiting times of one class of jobs, in seconds; `started` of `jobs` have a waiting time."""
 
     name: str
     jobs: int
@@ -30,7 +30,7 @@ class Waits:
 
     @classmethod
     def of(cls, name: str, runs: Sequence[Run]) -> Waits:
-        """The class of these jobs."""
+        """Summarize these jobs as a class."""
         waits = sorted(run.wait_s for run in runs if run.started_s is not None)
         return cls(
             name=name,
@@ -44,7 +44,9 @@ class Waits:
 
 
 def percentile(values: Sequence[float], part: float) -> float:
-    """Smallest value that at least `part` of the values do not exceed (nearest rank); 0 without values."""
+    """The smallest value that at least the share `part` of the values does not exceed (nearest rank); 0 without
+    values.
+    """
     ordered = sorted(values)
     return ordered[max(0, math.ceil(part * len(ordered)) - 1)] if ordered else 0.0
 
@@ -90,13 +92,13 @@ def lost_gpu_s(runs: Iterable[Run]) -> tuple[float, float]:
 
 
 def promise_errors_s(told_s: Mapping[str, float], runs: Iterable[Run]) -> list[float]:
-    """How much later than promised each job started, in seconds; negative if earlier. Only jobs
-    with a promised time.
+    """How much later than promised each job started, in seconds, negative if earlier; only for jobs with a promised
+    time.
     """
     told = ((run.started_s, told_s.get(run.job.group, math.inf)) for run in runs)
     return [started_s - at_s for started_s, at_s in told if started_s is not None and at_s < math.inf]
 
 
 def late_s(errors_s: Iterable[float]) -> list[float]:
-    """Errors of more than one second."""
+    """The errors that exceed one second."""
     return [error_s for error_s in errors_s if error_s > 1]

@@ -1,7 +1,8 @@
 """Reservations in a simulation: promised start times and idle reserved room.
 
 Invariant: a promise is the start time reported to a group when it became the first head (H13); later reports do not
-count. Idle is reserved room that no pod uses, whoever could use it, so the cost of reservations is never understated.
+count. Reserved room that no pod uses counts as idle, even if other groups could use it, so that the cost of
+reservations is never understated.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from gangsched.simulate.workload import GPU, gpus_of
 
 @dataclass(slots=True)
 class Promises:
-    """Promised times in `told_s` by group id, `math.inf` for a fence; `idle_gpu_s` GPU-seconds idle until `seen_s`.
+    """Promised start times in `told_s` by group id, `math.inf` for a fence; `idle_gpu_s` are the GPU-seconds that were
+    idle until `seen_s`.
 
-    `standing` are the current reservations, which keep `idle_gpus` idle.
+    `standing` are the current reservations, in which `idle_gpus` GPUs are idle.
     """
 
     told_s: dict[str, float] = field(default_factory=dict)
@@ -43,7 +45,7 @@ class Promises:
 
 
 def idle_gpus(standing: Iterable[Reserved], snapshot: Snapshot) -> int:
-    """Free GPUs on reserved nodes, on each at most the reserved number; all for a fence."""
+    """Free GPUs on reserved nodes: on each node at most the reserved number, or all for a fence."""
     reserved: Counter[str] = Counter()
     for each in standing:
         if each.is_fence:

@@ -41,8 +41,10 @@ def waits_table(title: str, rows: Iterable[tuple[str, Waits]]) -> Table:
 
 
 def write_csv(file: Path, runs: Iterable[Run]) -> None:
-    """Write one line per job, times in seconds from the start of the trace; a job that never started has an
-    empty start and wait. Raises InputError.
+    """Write one line per job, with times in seconds from the start of the trace. Start and wait of a job that never
+    started are empty.
+
+    Raises InputError.
     """
     try:
         with file.open("w", newline="", encoding="utf-8") as lines:

@@ -1,8 +1,8 @@
 """The simulation: jobs arrive, are planned, run and end, on a clock that jumps from event to event.
 
-Invariant: its turns are the daemon's (`gangsched.turn`), with every bind and every write of a preemption answered at
-once; equal nodes, jobs and settings give equal results. Nothing is planned between events. Evicted pods are gone after
-their grace period; a job that loses pods starts again from the beginning, as without checkpoints.
+Invariant: its turns are those of the daemon (`gangsched.turn`), in which every bind and every write of a preemption
+succeeds at once. Equal nodes, jobs and settings give equal results. There are no plans between events. Evicted pods are
+gone after their grace period; a job that loses pods starts again from the beginning, without checkpoints.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ IDLE_S: Final = 600.0
 
 @dataclass(slots=True)
 class Run:
-    """The course of a job: `started_s` is the first bind of its last pod, None if there was none.
+    """The course of a job. `started_s` is the first time at which all its pods were bound, None if they never were.
 
-    `spans` are the run times of all its attempts, of which `preempted` ended by an eviction.
+    `spans` are the run times of all its attempts; `preempted` of them ended by an eviction.
     """
 
     job: Job

@@ -39,7 +39,7 @@ def parse_stated(text: str) -> Stated:
 
 
 def stating(jobs: Sequence[Job], what: Stated) -> list[Job]:
-    """The jobs with these declared run times."""
+    """Return the jobs with these declared run times."""
     match what:
         case Stated.FILE:
             return list(jobs)
@@ -56,7 +56,7 @@ def stating(jobs: Sequence[Job], what: Stated) -> list[Job]:
 
 
 def run_class_s(job: Job) -> float:
-    """Upper bound of the run-time class; beyond the last class the run time itself."""
+    """Upper bound of the class of a run time, in seconds; above the last class the run time itself."""
     return next((bound_s for bound_s in CLASSES_S if job.run_s <= bound_s), job.run_s)
 
 

@@ -16,7 +16,7 @@ from gangsched.model.resources import QuantityError, ResourceVector, parse_resou
 
 
 class InputError(Exception):
-    """A file cannot be used; `str()` is one sentence that names the file and, where there is one, the line."""
+    """A file cannot be used; `str()` is one sentence that names the file and, if possible, the line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Row:
         return self.values.get(column) or default
 
     def whole(self, column: str, default: int | None = None) -> int:
-        """A whole number of at least 0; required without a default."""
+        """A whole number of at least 0; the value is required if there is no default."""
         return int(self._read(column, default, int, "a whole number of at least 0"))
 
     def signed(self, column: str, default: int) -> int:
@@ -40,11 +40,11 @@ class Row:
         return int(self._read(column, default, int, "a whole number", least=-math.inf))
 
     def number(self, column: str, default: float | None = None) -> float:
-        """A number of at least 0; required without a default."""
+        """A number of at least 0; the value is required if there is no default."""
         return self._read(column, default, float, "a number of at least 0")
 
     def time_s(self, column: str) -> float:
-        """Seconds since any moment, or a date and time (UTC without a zone) as seconds since the epoch."""
+        """Seconds since an arbitrary moment, or a date and time (UTC if it has no zone) as seconds since the epoch."""
         return self._read(column, None, _seconds, "seconds or a time such as 2017-10-09 07:01:55")
 
     def resources(self, columns: Mapping[str, str]) -> ResourceVector:
@@ -55,7 +55,7 @@ class Row:
             raise self.refused(str(error).rstrip(".")) from error
 
     def refused(self, what: str) -> InputError:
-        """Return an error that names this line."""
+        """An error that names this line."""
         return InputError(f"Line {self.line} of {self.file} cannot be used: {what}.")
 
     def _read(

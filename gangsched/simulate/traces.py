@@ -1,8 +1,8 @@
 """Nodes and jobs in several formats, recognised by their columns (docs/simulate.md).
 
-Invariant: a file is read as a whole or refused with one sentence that names the line (`InputError`). Gaps of a trace
-are filled only here: jobs larger than a node become pods of whole nodes and a rest, and a part of a GPU counts as a
-whole one.
+Invariant: a file is read as a whole or refused with one sentence that names the line (`InputError`). Values that a
+trace lacks are derived only here: a job larger than a node becomes pods that use whole nodes and one for the rest, and
+a fraction of a GPU counts as a whole GPU.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def read_jobs(file: Path, nodes: Sequence[Node]) -> list[Job]:
 
 @lru_cache(maxsize=65_536)
 def make_shape(requests: ResourceVector, products: tuple[str, ...] = ()) -> Shape:
-    """Shape of pods with these requests, on nodes with one of these GPU products, if any are given."""
+    """The shape of pods with these requests; if GPU products are given, it requires a node with one of them."""
     required = None
     if products:
         required = (NodeSelectorTerm(labels=(Requirement(PRODUCT_LABEL, "In", products),)),)

@@ -49,7 +49,7 @@ class Job:
 
     @property
     def run_time_metadata(self) -> keys.GangMetadata:
-        """Declaration on its pods: whole seconds, at least one."""
+        """The run time that its pods declare, in whole seconds and at least one; empty if it declares none."""
         if self.stated_s is None:
             return ()
         return ((keys.EXPECTED_RUNTIME, f"{max(1, math.ceil(self.stated_s))}s"),)
@@ -82,7 +82,7 @@ def gpus_of(asking: Shape | Node) -> int:
 
 
 def split(gpus: int, per_node: int) -> tuple[int, ...]:
-    """GPUs of each pod of a job: whole nodes and a rest, since traces do not say how jobs were split."""
+    """GPUs of each pod of a job: whole nodes, and one pod for the rest, since traces do not say how jobs were split."""
     if gpus <= per_node:
         return (gpus,)
     whole, rest = divmod(gpus, per_node)
