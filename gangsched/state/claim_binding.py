@@ -1,9 +1,9 @@
 """Claim binding: permitted members whose claims must be bound before the pod (kube-scheduler's PreBind).
 
 Invariant: such a member is in the state `waiting for claims` and keeps its room. Its claims are written once, by the
-shell; from then on only the claims, volumes and nodes of the API server count. Members that start together wait for
-each other (`claim_starts`). A wait ends when the bind is sent, when it fails (with kube-scheduler's reason), or when
-the pod is deleted. Volumes and nodes of the claims were chosen before.
+shell; from then on only the claims, volumes and nodes in the API server matter. Members that start together wait for
+each other (`claim_starts`). A wait ends when the bind is sent, when binding a claim fails (with kube-scheduler's
+reason), or when the pod is deleted. Volumes and nodes of the claims were chosen before.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class ClaimCounts:
 
 @dataclass(slots=True)
 class Due:
-    """Actions and failures that follow from the claims as they are now."""
+    """Actions and failures that result from the current claims."""
 
     binds: list[Bind] = field(default_factory=list)
     #: Waits that failed, or whose pod is gone.
@@ -60,7 +60,7 @@ class Due:
 
 
 class ClaimBinding:
-    """Starts and ends the waits; `_waiting` has the members whose wait `due` has not ended yet."""
+    """Starts and ends the waits; `_waiting` are the members whose wait `due` has not ended yet."""
 
     def __init__(
         self, members: MemberStore, cluster: Cluster, registry: Registry, *, timeout_s: float = TIMEOUT_S
@@ -76,9 +76,9 @@ class ClaimBinding:
     def order(
         self, member: Member, permit: PermitStamp | None, now_s: float, *, is_alone: bool = False
     ) -> Bind | BindClaims | None:
-        """Action of a member that starts to bind or to wait; None if it only waits.
+        """The action for a member that starts to bind or to wait; None if it only waits.
 
-        `permit` is the stamp of its bind. A retried member waits alone: its gang has started.
+        `permit` is the stamp of its bind. A member whose bind is retried waits by itself, because its gang has started.
         """
         if member.state is State.BINDING:
             member.permit, member.is_proven = permit, permit is not None
@@ -103,7 +103,7 @@ class ClaimBinding:
         return BindClaims(pod.uid, pod.namespace, pod.name, member.node, tuple(writes), free)
 
     def written(self, outcome: ClaimsWritten, now_s: float) -> None:
-        """Let a member wait for its claims, which were written, to be bound."""
+        """Record that a member's claims were written; it then waits until they are bound."""
         member = self._members.get(outcome.uid)
         if member is None:
             return
@@ -116,13 +116,13 @@ class ClaimBinding:
             self._is_news = True
 
     def failed(self, uid: str) -> None:
-        """A bind failed. If it had not been sent yet, the claims could not be written."""
+        """Record a failed bind; if it had not been sent yet, the claims could not be written."""
         if self._waiting.pop(uid, None) is not None:
             self.counts.failed += 1
             self._is_news = True
 
     def due(self, now_s: float) -> Due:
-        """Send the binds of members that wait for nothing more, and end the waits that failed."""
+        """Send the binds of members whose claims are all bound, and end the waits that failed."""
         due = Due()
         failed: dict[str, str] = {}
         changed = self._cluster.storage_cache.take_changed()

@@ -1,8 +1,8 @@
 """Claim starts: members of an unsatisfied group whose binds wait for each other's claims (semantics B7).
 
-Invariant: in a gang below its minimum, no bind is sent until every such gang of the group reaches its minimum with
-bound members and members whose claims are bound. Decisions are derived from the current members, so edits, deletions
-and late members need no record.
+Invariant: while a gang is below its minimum, none of its binds is sent until in every such gang of the group the
+members that are bound, or whose claims are bound, reach the minimum. Decisions are derived from the current members, so
+no edits, deletions or late members need to be recorded.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gangsched.state.members import Member, State
 
 @dataclass(slots=True)
 class Decision:
-    """Waits of members that end now."""
+    """The waits of members that end now."""
 
     #: Members whose bind is to be sent.
     sent: list[Member] = field(default_factory=list)
@@ -37,7 +37,7 @@ class Starts:
         self._cluster = cluster
 
     def group_of(self, member: Member) -> str:
-        """Group of a waiting member; its gang's id while the gang has no group."""
+        """Group of a waiting member; the id of its gang while the gang has no group."""
         return self._registry.group_of.get(member.gang, member.gang)
 
     def are_edited(self, waiting: Iterable[Member]) -> bool:
@@ -46,7 +46,7 @@ class Starts:
         return any(map(self._registry.is_touched, groups))
 
     def decide(self, waiting: Collection[Member], failed: Mapping[str, str], now_s: float) -> Decision:
-        """Decide on all waiting members; `failed` maps uids to why their claims cannot be bound."""
+        """Decide on all waiting members; `failed` maps uids to the reason why their claims cannot be bound."""
         decision = Decision()
         starts: defaultdict[str, list[Member]] = defaultdict(list)
         for member in waiting:
@@ -102,7 +102,7 @@ def is_ready(member: Member) -> bool:
 
 
 def is_late(member: Member, now_s: float) -> bool:
-    """Whether the wait of a member has timed out."""
+    """Whether the wait of a member has exceeded its time limit."""
     return member.wait is not None and now_s >= member.wait.deadline_s
 
 

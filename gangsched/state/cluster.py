@@ -1,9 +1,9 @@
 """Nodes and the pods on them, as columns for `core`.
 
-Invariant: the columns are the exact sum of the pods put on the nodes, down to `OVERFULL`. `member_store` decides which
-pods these are. Pods on unknown nodes are counted once the node appears; until then they change no snapshot and wake no
-group, since with a node selector most pods may be on such nodes (semantics I7). The pods of a node are copied only when
-they change after a snapshot has shared them.
+Invariant: the columns are the exact sum of the pods put on the nodes, limited to `OVERFULL`. `member_store` decides
+which pods these are. Pods on unknown nodes are counted once the node appears; until then they change no snapshot and
+wake no group, since with a node selector most pods may be on such nodes (semantics I7). The pods of a node are copied
+only when they change after a snapshot has shared them.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class Cluster:
             self._set_namespaces(listed)
 
     def move(self, old: Pod, left: str, pod: Pod, node: str) -> None:
-        """Move a pod, formerly `old`, from node `left` to `node`; "" is no node."""
+        """Move a pod, whose previous version is `old`, from node `left` to `node`; "" stands for no node."""
         if left == node and _same(old, pod):
             self.renew(pod, node)
             return
@@ -144,7 +144,7 @@ class Cluster:
         self._take(pod, node, +1)
 
     def vacate(self, pod: Pod, node: str) -> None:
-        """Take a pod off a node."""
+        """Remove a pod from a node."""
         self._take(pod, node, -1)
         here = {node} & self._nodes.keys()
         self._freed.update(self._nodes if pod.claims or (here and pod.shape.constraints.anti_affinity) else here)
@@ -175,19 +175,19 @@ class Cluster:
         self._snapshot = None
 
     def renew(self, pod: Pod, node: str) -> None:
-        """Replace a pod by a version that filters cannot distinguish; a snapshot may have either."""
+        """Replace a pod by a version with differences that no filter reads; a snapshot may have either version."""
         self._residents[node][pod.uid] = pod
         self.touch(node)
 
     def touch(self, node: str) -> None:
-        """Note that a node's pods have changed in some respect."""
+        """Record that the pods of a node have changed in any way."""
         if node in self._nodes:
             self._touch(node)
 
     def nominate(self, uid: str, nomination: Nomination | None, *, grows: bool = True) -> None:
-        """Set or remove a promise of room on a node to a pod, by gangsched (V10) or another scheduler (F1).
+        """Set or remove a promise of room on a node to a pod, by gangsched (V10) or others (F1).
 
-        `grows`: its removal frees room for other pods, because the pod does not occupy it.
+        `grows`: removing the promise frees room for other pods, because its pod does not occupy the room.
         """
         old = self._promises.get(uid)
         if old == nomination:
@@ -201,20 +201,20 @@ class Cluster:
             self._freed.add(nomination.node)  # members that are held there may be held no more
 
     def open(self, nodes: Iterable[str]) -> None:
-        """Note that groups are no longer held back from these nodes."""
+        """Record that these nodes are no longer held back."""
         self._freed.update(self._nodes.keys() & set(nodes))
 
     def residents(self, node: str) -> Residents:
-        """Pods that take room on a node, by uid."""
+        """Pods that use room on a node, by uid."""
         return self._residents.get(node, NOBODY)
 
     def used(self) -> Mapping[str, Mapping[str, int]]:
-        """Amounts in use on each node with pods, known or not; some may be zero."""
+        """Amounts in use on each node that has pods, whether the node is known or not; some amounts may be zero."""
         return self._used
 
     @property
     def offers_more(self) -> bool:
-        """Whether a node offers more since `take_offers`."""
+        """Whether a node offers more of a resource since the last `take_offers`."""
         return bool(self._offers_more)
 
     def take_offers(self) -> dict[str, set[str]]:
@@ -223,32 +223,32 @@ class Cluster:
         return offers
 
     def take_freed(self) -> set[str]:
-        """Nodes with a change since the last call that could help a refused group (semantics Q3)."""
+        """Nodes with a change since the last call that may help a refused group (semantics Q3)."""
         freed, self._freed = self._freed, set()
         return freed | (self.storage_cache.take_freed() & self._nodes.keys())
 
     def take_pods_changed(self) -> bool:
-        """Whether pods moved or changed labels since the last call, which inter-pod constraints may see (Q3)."""
+        """Whether pods moved or changed labels since the last call, which may affect inter-pod constraints (Q3)."""
         pods_changed, self._pods_changed = self._pods_changed, False
         return pods_changed
 
     def take_narrowed(self) -> bool:
-        """Whether a node went, or may take less than it did, since last asked: others are chosen in its place."""
+        """Whether a node was removed or may take fewer pods since the last call; then others are chosen."""
         narrowed, self._narrowed = self._narrowed, False
         return narrowed
 
     @property
     def touched(self) -> Set[str]:
-        """The result of `take_touched`, without resetting it."""
+        """The nodes that `take_touched` would return, without resetting them."""
         return self._touched
 
     def take_touched(self) -> set[str]:
-        """Nodes whose pods changed since the last call; some may be gone."""
+        """Nodes whose pods changed since the last call; some may no longer exist."""
         touched, self._touched = self._touched, set()
         return touched
 
     def fits(self, pod: Pod, node: str) -> bool:
-        """Whether a node has room for all its pods, `pod` included, in the resources that `pod` requests."""
+        """Whether the node has room for all its pods and `pod`, in the resources that `pod` requests."""
         return self._holds(pod, node, {})
 
     def _holds(self, pod: Pod, node: str, promised: Mapping[str, int]) -> bool:
@@ -260,7 +260,7 @@ class Cluster:
         )
 
     def takes(self, pod: Pod, node: str) -> bool:
-        """Whether the node of a held or bound `pod` exists, is schedulable and still has room for it."""
+        """Whether the node of a held or bound `pod` exists, is schedulable and has room for all its pods."""
         promised: Counter[str] = Counter()
         for each in self._promises.on(node):
             if each.pod.priority >= pod.priority:
@@ -298,7 +298,7 @@ class Cluster:
         return self._snapshot
 
     def without_promised(self, priority: int, of: Snapshot | None = None) -> Snapshot:
-        """The given or current snapshot without room promised to pods of at least that priority."""
+        """The given or current snapshot without the room that is promised to pods of at least that priority."""
         snapshot = of or self.snapshot()
         respected = [level for level in snapshot.nominated.levels if level.priority >= priority]
         if not respected:

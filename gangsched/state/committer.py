@@ -1,7 +1,7 @@
 """Committing: how a verdict changes members, their group and the queue.
 
-Invariant: a verdict is committed as a whole. Whether it still may be is checked before (`still_fits`, and the group's
-generation in `SchedulingState.commit`); nothing here refuses.
+Invariant: a verdict is committed as a whole. Whether it is still valid is checked before (`still_fits`, and the group's
+generation in `SchedulingState.commit`); nothing is refused here.
 """
 
 from __future__ import annotations
@@ -64,10 +64,11 @@ class Committer:
         self._yielded: set[str] = set()
 
     def still_fits(self, verdict: Verdict, newest: Ledger, planned_on: Snapshot) -> bool:
-        """Check that every placement is still allowed, has room and no conflict (B2).
+        """Check that every placement is still allowed, has room and causes no conflict (B2).
 
-        `newest` is the current state including earlier commits; it takes the placements, or stays unchanged. If a node
-        changed since `planned_on`, its labels may have: then required domains and slices are checked, too.
+        `newest` is the current state including earlier commits. The placements are added to it, or it stays unchanged.
+        If a node changed since `planned_on`, its labels may have changed, so required domains and slices are checked,
+        too.
         """
         placements = (*verdict.binds, *verdict.holds)
         if newest.table is not planned_on.table:
@@ -124,12 +125,12 @@ class Committer:
         self._yielded -= groups
 
     def has_yielded(self) -> bool:
-        """Whether any group waits for one that it yielded to."""
+        """Whether any group has yielded to another one and waits for it."""
         return bool(self._yielded)
 
     def release_yielded(self, beneficiaries: set[str]) -> None:
-        """Let groups try again that yielded to one of `beneficiaries`, which was permitted or is
-        gone (semantics D1).
+        """Let the groups try again that yielded to one of `beneficiaries`, which was permitted or is gone (semantics
+        D1).
         """
         for group_id in list(self._yielded):
             group = self._registry.groups[group_id]

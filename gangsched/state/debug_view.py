@@ -1,7 +1,7 @@
 """The state of a gang as plain JSON values, for debugging.
 
-Invariant: read-only. It shows names, counts and messages of gangs and members, and nothing else of a pod. Times are
-seconds relative to `now_s`, because monotonic clocks mean nothing outside the process.
+Invariant: read-only. It shows names, counts and messages of gangs and members, but no other data of pods. Times are
+seconds relative to `now_s`, because values of a monotonic clock are meaningless outside the process.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def describe_gang(state: SchedulingState, gang_id: str, *, now_s: float) -> Json
 
 
 def list_levels(state: SchedulingState) -> list[Json]:
-    """The known levels that nodes have, the finest first; nodes without the label are in no domain."""
+    """The levels that nodes have, the finest first; nodes without the label are in no domain."""
     keys = ("kubernetes.io/hostname", *state.registry.policy.topology_keys)
     return [each._asdict() for each in level_summaries(keys, state.snapshot().table)]
 
@@ -163,7 +163,7 @@ def _spec(record: GangRecord) -> Json | None:
 
 
 def members_by_state(record: GangRecord) -> dict[str, list[Member]]:
-    """Members by state."""
+    """Names of members by state."""
     found: dict[str, list[Member]] = {kind: [] for kind in MEMBER_STATES}
     for member in sorted(record.members.values(), key=lambda member: member.pod.key):
         found[_kind(member)].append(member)

@@ -1,8 +1,8 @@
 """Event handlers: apply messages to the state.
 
-Invariant: every message is applied completely, in order, and never fails: an outdated or impossible one is ignored, and
-an object whose application raises is set aside (semantics I8). Nothing is decided here; changed groups are planned
-after the next `Registry.refresh`.
+Invariant: messages are applied completely and in order, and applying one never fails: an outdated or impossible message
+is ignored, and an object that cannot be applied is set aside (semantics I8). No decisions are made here; changed groups
+are planned after the next `Registry.refresh`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The record of one gang between plans: its members and its specification.
 
-Invariant: a record only stores; `gang_view` builds what a plan sees. Members are keyed by uid, so a pod recreated under
-the same name is another member (semantics I6).
+Invariant: a record only stores; `gang_view` builds what a plan sees. Members are identified by uid, so a recreated pod
+with the same name is another member (semantics I6).
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class GangRecord:
 
     @property
     def reported(self) -> Reported:
-        """What was reported of the gang; created on first use, as most plain pods need none."""
+        """What was last reported about the gang; created on first use, because most plain pods need none."""
         if self._reported is None:
             self._reported = Reported()
         return self._reported
@@ -77,9 +77,9 @@ class GangRecord:
 
     @property
     def pod_group(self) -> PodGroup | None:
-        """The PodGroup of the gang: of an API group that its members name (I2).
+        """The PodGroup of the gang, in an API group that its members name (I2).
 
-        Others may have an unrelated one of the same name.
+        Other API groups may have an unrelated PodGroup with the same name.
         """
         return next((self.pod_groups[group] for group in self.api_groups if group in self.pod_groups), None)
 
@@ -105,8 +105,8 @@ class GangRecord:
         return [member for member in self.members.values() if member.state in states]
 
     def oldest(self) -> Pod | None:
-        """The member that was created first, by name among equals; None without members. Events refer to it if there is
-        no PodGroup (E2).
+        """The member that was created first, among equals the first by name; None without members. Events are about it
+        if there is no PodGroup (E2).
         """
         return min(self.pods, key=lambda pod: (pod.creation_s, pod.name, pod.uid), default=None)
 
@@ -118,7 +118,7 @@ class GangRecord:
 
     @property
     def stated_run_time(self) -> str | None:
-        """Run time that its PodGroup declares for the members; None for nothing (semantics H1)."""
+        """The run time that its PodGroup declares for the members; None if it declares none (semantics H1)."""
         pod_group = self.pod_group
         return None if pod_group is None else dict(pod_group.gang_metadata).get(keys.EXPECTED_RUNTIME)
 
@@ -126,13 +126,13 @@ class GangRecord:
     def permit(self) -> PermitStamp | None:
         """The Permit that the gang has passed: the newest stamp of its bound or binding members (B4, I6).
 
-        If there is none, the stamp of a partly succeeded start that continues; else None.
+        If there is none: the stamp of a start whose first members have succeeded and that continues, else None.
         """
         return newest(self.of(*STARTED)) or self.continued()
 
     @property
     def passed(self) -> PermitStamp | None:
-        """The Permit that the gang has passed, also while that start still waits for claims (semantics B7)."""
+        """The Permit that the gang has passed, including a start that still waits for claims (semantics B7)."""
         if (permit := self.permit) is not None:
             return permit
         waits = (each.wait.permit for each in self.of(State.WAITING_FOR_CLAIMS) if each.wait is not None)
@@ -145,7 +145,8 @@ class GangRecord:
         return not self.plain and not (is_once and self.permit is not None)
 
     def continued(self) -> PermitStamp | None:
-        """Stamp of a start with succeeded members whose controller still creates the rest (semantics I6).
+        """Stamp of a start whose first members have succeeded and whose controller still creates the others (semantics
+        I6).
 
         The controller's uid distinguishes a Job from another with the same name, whose pods start as a whole.
         """
@@ -161,21 +162,23 @@ class GangRecord:
 
     @property
     def incomplete(self) -> bool:
-        """Whether it was permitted and has fewer bound, binding or succeeded members than that needs (B3)."""
+        """Whether it was permitted, but fewer of its members are bound, binding or succeeded than the permitted minimum
+        (B3).
+        """
         permit, spec = self.passed, self.spec
         needed = 0 if permit is None or spec is None else min(permit.min_member, spec.min_member or 0)
         succeeded = sum(member.pod.phase is Phase.SUCCEEDED for member in self.of(State.ENDED))
         return len(self.of(*STARTED)) + succeeded < needed
 
     def stamp(self) -> PermitStamp:
-        """Stamp for a member's bind: the Permit passed, or the next one (semantics B4)."""
+        """The stamp for a member's bind: that of the Permit passed, or the next one (semantics B4)."""
         if (permit := self.passed) is not None:
             return permit
         before = newest(self.members.values())
         return PermitStamp(self.spec.min_member or 0 if self.spec else 0, before.epoch + 1 if before else 1)
 
     def note_whose(self, names: frozenset[str]) -> None:
-        """Update whether gangsched schedules any member; kept when there are no members (semantics I1)."""
+        """Update whether gangsched schedules any member; unchanged while there are no members (semantics I1)."""
         if self.members:
             self.ours = any(member.pod.scheduler_name in names for member in self.members.values())
 
@@ -199,7 +202,7 @@ class GangRecord:
         return changed
 
     def read_run_time(self, default_s: float | None, *, ignored: bool = False) -> None:
-        """Update `run_time` (semantics H1); if statements are `ignored`, declared run times do not count (H11)."""
+        """Update `run_time` (semantics H1). If declarations are `ignored`, only deadlines count (H11)."""
         of_group, pods = self.stated_run_time, self._living()
         run_time_of = (frozenset(pod.run_time_metadata for pod in pods), of_group, default_s, ignored)
         if run_time_of == self.run_time_of:
@@ -242,6 +245,6 @@ class GangRecord:
 
 
 def newest(members: Iterable[Member]) -> PermitStamp | None:
-    """Stamp of the latest Permit that any of these members passed (semantics B4)."""
+    """The stamp of the latest Permit among these members (semantics B4)."""
     stamps = (member.permit for member in members if member.permit is not None)
     return max(stamps, key=lambda stamp: stamp.epoch, default=None)

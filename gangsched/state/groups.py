@@ -1,8 +1,8 @@
-"""Gangs and the groups in which they are decided.
+"""Gangs, and the groups in which they are decided.
 
 Invariant: every gang is in exactly one group; a declared group exists only while all its gangs list the same set
-(semantics I4); until then each gang is a group of its own that is refused. Gangs that name one parent are a group
-(I9). Only `refresh` rebuilds what changed.
+(semantics I4); until then each gang is a group of its own that is refused. Gangs that name one parent are a group (I9).
+Only `refresh` rebuilds what changed.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class Registry:
         return self._views[gang_id]
 
     def accusers(self, gang_id: str) -> list[GroupRecord]:
-        """Groups whose refusal blames this gang (semantics I4)."""
+        """Groups whose refusal names this gang as its cause (semantics I4)."""
         groups = {self.group_of[other] for other in self._mentioned_by.get(gang_id, ()) if other in self.group_of}
         return [self.groups[group_id] for group_id in sorted(groups) if gang_id in self.groups[group_id].accused]
 
@@ -156,14 +156,14 @@ class Registry:
         return record.view
 
     def changed(self, group_id: str) -> None:
-        """Mark the group's own record as changed (a round, a clock, a yield)."""
+        """Record that the group's own record has changed (a round, its wait time, a yield)."""
         record = self.groups[group_id]
         record.view = None
         record.generation = next(self._generations)
 
     @property
     def is_behind(self) -> bool:
-        """Whether the next `refresh` has work left even if nothing changes."""
+        """Whether the next `refresh` has work to do even if nothing changes until then."""
         return bool(self._later)
 
     def awaits_pod_group(self, group_id: str) -> bool:
@@ -175,17 +175,19 @@ class Registry:
         return next((self._awaits_until_s[gang_id] for gang_id in self._awaiting), None)
 
     def exceeds(self, units: float) -> bool:
-        """Whether reading all gangs that changed takes more than so many units, each the time of one member."""
+        """Whether reading all changed gangs takes more than this many units of work, each about the time for one
+        member.
+        """
         return any(sum_ > units for sum_ in accumulate(map(self._cost, self._dirty)))
 
     def _cost(self, gang_id: str) -> int:
         return UNITS_A_GANG + len(self.gangs[gang_id].members)
 
     def refresh(self, now_s: float, most: float = inf) -> Refreshed:
-        """Rebuild what changed.
+        """Rebuild the views of changed gangs and their groups.
 
-        Gangs that are (or would be) decided together are grouped at once. Gangs that merely list a changed gang follow
-        in batches, since any number of them may list the same one.
+        Gangs that are (or would be) decided together are grouped at once. Other gangs that list a changed gang follow
+        in batches, since any number of gangs may list the same one.
         """
         forgotten: set[str] = set()
         regroup: set[str] = set()
@@ -414,9 +416,10 @@ def _named_by(record: GangRecord) -> tuple[str, ...]:
 
 
 def below_minimum(gang: Gang) -> bool:
-    """Whether the gang started and lost members below its minimum (semantics B5).
+    """Whether the gang has started and then lost members, so that it is below its minimum (semantics B5).
 
-    The minimum is that of its Permit, or the current one if smaller, so that raising the minimum breaks no gang.
+    The minimum is that of its Permit, or the current one if that is smaller, so that raising the minimum breaks no
+    gang.
     """
     if gang.plain or not gang.satisfied:
         return False
@@ -429,6 +432,8 @@ def broken(gang: Gang) -> bool:
 
 
 def heals(gangs: Iterable[Gang]) -> bool:
-    """Whether the group goes before its equals (semantics Q2): a gang is broken, and only replacements wait."""
+    """Whether the group goes before others of its priority (semantics Q2): a gang is broken, and only replacements
+    wait.
+    """
     gangs = tuple(gangs)
     return any(map(broken, gangs)) and all(gang.replaces for gang in gangs if gang.waiting)

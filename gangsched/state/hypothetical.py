@@ -1,6 +1,6 @@
 """A gang that does not exist, as a plan would see it: for PlacementReviews (docs/visibility.md).
 
-Invariant: the same code reads it, from the same keys, as a gang whose pods exist; nothing is added to the state.
+Invariant: it is derived from its pods by the same code as a gang whose pods exist; the state is unchanged.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from gangsched.state.members import Member, State
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A gang `id` of `pods`, all in one namespace; `min_member` and `mode` override what the pods declare.
+    """The gang `id` with these `pods`, all in one namespace; `min_member` and `mode` override what the pods declare.
 
-    Without any declared minimum all pods are needed.
+    If no minimum is declared, all pods are needed.
     """
 
     id: str

@@ -31,7 +31,7 @@ WAITS = frozenset({State.PENDING, State.RETRY})
 
 
 class MemberStore:
-    """Every member by its pod's uid; updates `cluster` and the gangs of `registry`."""
+    """Every member by its pod's uid. It also updates `cluster` and the gangs of `registry`."""
 
     def __init__(self, cluster: Cluster, registry: Registry, *, names: frozenset[str]) -> None:
         self._members: dict[str, Member] = {}
@@ -57,27 +57,27 @@ class MemberStore:
         return self._members.values()
 
     def node_of(self, uid: str) -> str:
-        """Node on which a pod takes room; "" if none."""
+        """Node on which a pod uses room; "" if it uses none."""
         member = self._members.get(uid)
         return member.node if member is not None else ""
 
     @property
     def lowest_priority(self) -> int | None:
-        """Lowest priority of any pod that takes room; None if none does."""
+        """Lowest priority of any pod that uses room; None if there is none."""
         return min(self._priorities, default=None)
 
     @property
     def lowest_waiting(self) -> int | None:
-        """Lowest priority of any pod that waits for a node; None if none does."""
+        """Lowest priority of any pod that waits for a node; None if none waits."""
         return min(self._waiting, default=None)
 
     @property
     def highest_waiting(self) -> int | None:
-        """Highest priority of any pod that waits for a node; None if none does."""
+        """Highest priority of any pod that waits for a node; None if none waits."""
         return max(self._waiting, default=None)
 
     def take_changed(self) -> set[str] | None:
-        """Uids of members that changed since the last call; None at the first call, when any may have changed.
+        """Uids of members that changed since the last call; None at the first call, when any member may have changed.
 
         Deleted members are reported through `when_gone` at once, so that no reference to them is kept.
         """
@@ -85,7 +85,7 @@ class MemberStore:
         return changed
 
     def when_gone(self, tell: Callable[[str], None]) -> None:
-        """Register `tell`, which is called with the uid of each deleted member."""
+        """Register `tell`, which is called with the uid of each member when it is deleted."""
         self._when_gone.append(tell)
 
     # --- what the watch shows ---------------------------------------------------------------------------------------
@@ -113,7 +113,7 @@ class MemberStore:
             self._enter(member, gang)
 
     def see(self, member: Member, pod: Pod, gang: GangRecord | None) -> None:
-        """Apply a change of a known pod, perhaps including its gang."""
+        """Apply a new version of a known pod, which may name another gang."""
         if member.gang != (gang.id if gang is not None else ""):
             self._leave(member)
             if gang is not None:
@@ -129,7 +129,7 @@ class MemberStore:
             self._tell_gone(pod.uid)
 
     def renew(self, member: Member, pod: Pod) -> None:
-        """Replace a pod by a version without any relevant difference."""
+        """Replace a pod by a version without relevant differences."""
         member.pod = pod
         if member.node:
             self._cluster.renew(pod, member.node)
@@ -137,7 +137,7 @@ class MemberStore:
                 self._changed.add(pod.uid)
 
     def guard_stamps(self, since_s: int | None) -> None:
-        """Set since when an admission policy guards stamps, if one does (B4).
+        """Record since when an admission policy guards stamps, None if none does (B4).
 
         Proven stamps stay proven: a stamp is read once, when its pod is first seen bound.
         """
@@ -157,7 +157,7 @@ class MemberStore:
         return member
 
     def expel(self, uid: str, *nodes: str) -> None:
-        """Remove a member whose change raised halfway; every index is rebuilt without it (I8).
+        """Remove a member while one of its changes failed halfway; every index is rebuilt without it (I8).
 
         `nodes` are the nodes on which the change may have put it.
         """

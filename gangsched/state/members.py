@@ -2,7 +2,7 @@
 
 Invariant: a member is in exactly one state, and `TABLE` has every allowed transition, including races between a bind's
 answer and the watch, which may show the outcome first. A missing row is a bug and ends the process; every state has a
-row for whatever the API server may show. The table reserves no room and keeps no index: `member_store` does.
+row for everything that the API server may show. Room and indexes are updated by `member_store`.
 """
 
 from __future__ import annotations
@@ -153,11 +153,11 @@ class ClaimsWait(msgspec.Struct, eq=False, gc=False):
 class Member(msgspec.Struct, eq=False, gc=False):
     """One pod, and its node if its state takes room.
 
-    `gang` is the id of its gang, "" for a pod that only takes room or claims. `selections` are the decisions about its
-    claims until it is bound, and `wait` is how it waits for them. `fault` is why its bind failed, until the next
-    verdict; `marking`: its timeout annotation is being written and already counts (T2). `permit` is the stamp of the
-    Permit that it passed: the one gangsched wrote, else the one on the pod when first seen (B4). `keeps_until_s` is the
-    monotonic second until which it keeps its room after failed binds.
+    `gang` is the id of its gang, "" for a pod that only uses room or claims. `selections` are the decisions about its
+    claims until it is bound, and `wait` is set while it waits for them. `fault` is why its bind failed, until the next
+    verdict. `marking`: its timeout annotation is being written and already counts (T2). `permit` is the stamp of the
+    Permit that it passed: the stamp that gangsched wrote, else the stamp that the pod had when it was first seen (B4).
+    `keeps_until_s` is the monotonic second until which it keeps its room after failed binds.
     """
 
     pod: Pod
@@ -175,7 +175,7 @@ class Member(msgspec.Struct, eq=False, gc=False):
 
 
 def seen(pod: Pod, names: Set[str]) -> Change:
-    """The transition that a version of a pod implies; `names` are the served scheduler names (semantics I1)."""
+    """The transition that this version of a pod causes; `names` are the scheduler names of gangsched (semantics I1)."""
     if pod.phase in TERMINAL:
         return Change.SEEN_ENDED
     if pod.deleting:

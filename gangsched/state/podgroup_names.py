@@ -1,7 +1,7 @@
-"""Names of PodGroups: existing ones, missing ones, and which are similar (semantics E1).
+"""Names of PodGroups that exist or are missing, and which of them are similar (semantics E1).
 
-Invariant: a name is compared with a bounded number of others of its namespace, its neighbours when sorted by beginning
-or by end, in the API groups in which the PodGroup may be.
+Invariant: a name is compared with a bounded number of other names in its namespace: its neighbours when sorted by
+beginning or by end, in the API groups in which the PodGroup may be.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class _Names:
                 del self._sorted[namespace]
 
     def alike(self, gang_id: str) -> list[tuple[int, str]]:
-        """(edits, gang id) of names that differ by at most `EDITS`, the most alike first."""
+        """(edits, gang id) of names that differ by at most `EDITS`, the most similar first."""
         namespace, _, name = gang_id.partition("/")
         forwards, backwards = self._sorted.get(namespace, ([], []))
         near = {*_around(forwards, name), *(each[::-1] for each in _around(backwards, name[::-1]))} - {name}
@@ -75,27 +75,25 @@ class PodGroupNames:
         self._waiting: dict[str, tuple[str, ...]] = {}
 
     def add(self, gang_id: str, api_group: str) -> list[str]:
-        """A PodGroup exists; return the gangs whose message may change."""
+        """Record that a PodGroup exists; return the gangs whose message may change."""
         self._present[api_group].add(gang_id)
         return self._waiting_for(gang_id, api_group)
 
     def remove(self, gang_id: str, api_group: str) -> list[str]:
-        """A PodGroup was deleted; return the gangs whose message may change."""
+        """Record that a PodGroup was deleted; return the gangs whose message may change."""
         self._present[api_group].discard(gang_id)
         return self._waiting_for(gang_id, api_group)
 
     def serve(self, api_group: str, *, served: bool) -> list[str]:
-        """The API server does, or does not, serve PodGroups of an API group; return the gangs whose
-        message may change.
-        """
+        """Record whether the API server serves PodGroups of an API group; return the gangs whose message may change."""
         return self._note(self.unserved, api_group, is_in=not served)
 
     def forbid(self, api_group: str, *, forbidden: bool) -> list[str]:
-        """PodGroups of an API group may not, or may, be read; return the gangs whose message may change."""
+        """Record whether PodGroups of an API group may be read; return the gangs whose message may change."""
         return self._note(self.forbidden, api_group, is_in=forbidden)
 
     def follow(self, api_group: str, *, live: bool) -> list[str]:
-        """PodGroups of an API group can, or cannot, be watched; return the gangs whose message may change."""
+        """Record whether PodGroups of an API group can be watched; return the gangs whose message may change."""
         return self._note(self.unfollowed, api_group, is_in=not live)
 
     def _note(self, among: set[str], api_group: str, *, is_in: bool) -> list[str]:
@@ -105,12 +103,12 @@ class PodGroupNames:
         return list(self._missing[api_group])
 
     def found(self, gang_id: str) -> None:
-        """A gang no longer misses its PodGroup."""
+        """Record that a gang no longer lacks its PodGroup."""
         for api_group in self._waiting.pop(gang_id, ()):
             self._missing[api_group].discard(gang_id)
 
     def missing(self, gang_id: str, api_groups: tuple[str, ...]) -> Refusal:
-        """A gang misses its PodGroup; return why it waits."""
+        """Record that a gang lacks its PodGroup; return the message."""
         if self._waiting.get(gang_id) != api_groups:
             self.found(gang_id)
             self._waiting[gang_id] = api_groups

@@ -14,7 +14,7 @@ RECOUNT_S = 1.0
 
 
 def counted_recently(record: NominationRecord, now_s: float) -> bool:
-    """Whether the last count of so many victims is recent enough to be used."""
+    """Whether there are many victims, and their last count is recent enough to be used."""
     return len(record.victims) + len(record.awaited) > MANY and now_s < record.counted_s + RECOUNT_S
 
 
@@ -34,7 +34,7 @@ def ends_s(record: NominationRecord, members: MemberStore, *, max_wait_s: float,
 
 
 def told(record: NominationRecord, members: MemberStore, *, until_s: int, wall_s: int) -> Refusal:
-    """Status message: the nominated nodes, and the number of pods that must end; both times are epoch seconds."""
+    """Status message: the nominated nodes, and how many pods must end; both times are epoch seconds."""
     known = (members.get(uid) for uid in (*record.victims, *record.awaited))
     left = [member for member in known if member is not None and member.node]
     gangs = 0 if any(not member.gang for member in left) else len({member.gang for member in left})

@@ -1,7 +1,7 @@
 """PodDisruptionBudgets by namespace.
 
-Invariant: while they are not listed or cannot be read, `snapshot` is None and nothing may be evicted, since evictions
-could violate an unknown budget. Disruptions are counted by the API server, in their status.
+Invariant: while they are not listed or cannot be read, `snapshot` is None and no pod may be evicted, since an eviction
+could violate an unknown budget. The API server counts disruptions in the status of each budget.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Budgets: TypeAlias = Mapping[str, tuple[PodDisruptionBudget, ...]]
 
 
 class DisruptionBudgets:
-    """Known PodDisruptionBudgets; `apply`, `drop`, `replace` and `miss` follow the watch."""
+    """Known PodDisruptionBudgets; call `apply`, `drop`, `replace` and `miss` for messages of the watch."""
 
     def __init__(self) -> None:
         self._readable = False
@@ -56,7 +56,7 @@ class DisruptionBudgets:
             self._touch(namespace)
 
     def replace(self, budgets: Iterable[PodDisruptionBudget]) -> None:
-        """Replace all budgets; they can be read."""
+        """Replace all budgets; from then on they can be read."""
         listed = {budget.key: budget for budget in budgets}
         for key in [key for known in self._known.values() for key in known if key not in listed]:
             self.drop(key)
@@ -66,7 +66,7 @@ class DisruptionBudgets:
         self._readable = True
 
     def miss(self) -> None:
-        """Budgets cannot be read."""
+        """Record that budgets cannot be read."""
         self._changed |= self._readable
         self._readable = False
 

@@ -1,9 +1,10 @@
-"""For which group lower-priority groups are held back, from plan to plan (semantics V27).
+"""Which group may hold lower-priority groups back from the nodes that it may use (semantics V27).
 
-Invariant: for one group at a time: the first in rank that waits for room it may preempt and has time left. Each group
-has `hold_back_s` from the start of its wait until it starts or is gone. All groups of a namespace and priority share
-that time, followed by a rest of `RESTS` times as long; otherwise a gang that is recreated repeatedly would hold others
-back indefinitely. Nodes that are opened again are reported to the cluster, so that waiting groups are examined.
+Invariant: one group at a time does so: the first in rank that waits for room which it may preempt and that has time
+left. Each group has `hold_back_s` in total from the start of its wait until it starts or is gone. All groups of a
+namespace and priority share that time, followed by a rest of `RESTS` times as long; otherwise a gang that is recreated
+repeatedly would hold others back indefinitely. Nodes that are opened again are reported to the cluster, so that waiting
+groups are examined.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ RESTS: Final = 10
 
 
 class HoldingBack:
-    """Changes nothing in `cluster` but the nodes reported as freed. Times are monotonic seconds."""
+    """The group that holds others back. In `cluster` it only marks nodes as freed. Times are monotonic seconds."""
 
     def __init__(self, cluster: Cluster, *, hold_back_s: float) -> None:
         self._cluster = cluster
@@ -30,7 +31,7 @@ class HoldingBack:
         self._shown: HeldBack | None = None
 
     def look(self, now_s: float) -> None:
-        """Update for which group others are held back."""
+        """Update which group holds others back."""
         for group in [group for group in self._waiting if self._until_s[group] <= now_s]:
             del self._waiting[group]
         rest_s = RESTS * self._hold_back_s
@@ -42,7 +43,7 @@ class HoldingBack:
         self._shown = shown
 
     def now(self) -> HeldBack | None:
-        """The group for which lower-priority groups are held back now, and the nodes."""
+        """The group that holds lower-priority groups back now, and the nodes."""
         return self._shown
 
     def until_s(self) -> Mapping[str, float]:
@@ -50,18 +51,18 @@ class HoldingBack:
         return self._until_s
 
     def share_until_s(self) -> Mapping[Share, float]:
-        """By namespace and priority: when the shared time ends, until the next one may begin."""
+        """By namespace and priority: when the shared time ends, until a new one may begin."""
         return self._share_until_s
 
     def wait(self, namespaces: Iterable[str], where: HeldBack, now_s: float) -> None:
-        """Record that a group of these namespaces waits for room that it may preempt."""
+        """Record that a group of these namespaces waits for room which it may preempt."""
         until_s = now_s + self._hold_back_s
         shares_s = [self._share_until_s.setdefault((each, where.right), until_s) for each in namespaces]
         self._until_s.setdefault(where.group, min(shares_s))
         self._waiting[where.group] = where.rank, where
 
     def end(self, group_id: str, *, started: bool = False) -> None:
-        """Record that the group no longer waits for such room; `started` (or gone) resets its time."""
+        """Record that the group no longer waits for such room. If it has `started` (or is gone), its time is reset."""
         self._waiting.pop(group_id, None)
         if started:
             self._until_s.pop(group_id, None)

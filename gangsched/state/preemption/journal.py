@@ -1,7 +1,7 @@
 """Events and metrics of nominations (semantics V22, V23).
 
-Invariant: it decides nothing. A gang's Event is written when the last of its evictions in a nomination is answered,
-because the Event has their final count.
+Invariant: no decisions are made here. The Event about a gang is written when the last of its evictions in a nomination
+is answered, because it contains their final number.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ACTION = "Preempting"
 
 @dataclass(slots=True)
 class NominationCounts:
-    """Counts since the last call; `seconds` are durations of nominations by result."""
+    """Counts since the last call. `seconds` are durations of nominations, by result."""
 
     attempts: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
     victims: defaultdict[UnitKind, int] = field(default_factory=lambda: defaultdict(int))
@@ -43,7 +43,7 @@ class Journal:
         self._bound: dict[tuple[str, str], int] = {}  # members of a gang before a nomination's evictions
 
     def take_counts(self) -> NominationCounts | None:
-        """Counts since the last call; None if nothing happened."""
+        """Counts since the last call; None if all are 0."""
         counts, self._counts = self._counts, None
         return counts
 
@@ -52,7 +52,7 @@ class Journal:
         return self._counts
 
     def attempt(self, result: str) -> None:
-        """Preemption was evaluated for a group."""
+        """Record that preemption was evaluated for a group."""
         self._count().attempts[result] += 1
 
     def evicting(self, record: NominationRecord) -> None:
@@ -72,7 +72,7 @@ class Journal:
             del self._bound[key]
 
     def started(self, group: GroupRecord) -> None:
-        """Clear the message that gangs of the group were preempted, once all evicted members have been replaced."""
+        """Once all evicted members are replaced, clear the message that gangs of the group were preempted."""
         for gang_id in group.gangs:
             self._registry.gangs[gang_id].preempted = ""
 

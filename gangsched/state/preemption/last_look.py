@@ -1,7 +1,7 @@
 """The final check before pods are evicted (semantics V13, 3).
 
-Invariant: every victim is still needed and may still be evicted as decided: no gang is halved by changes since the
-decision.
+Invariant: every victim is still needed and may still be evicted as decided, and no gang would lose only a part of its
+minimum because of changes since the decision.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ def changed(record: NominationRecord, registry: Registry, victims: Set[str]) -> 
 
 
 def needless(record: NominationRecord, members: MemberStore, room: Room, places: Sequence[Placement]) -> list[str]:
-    """Victims that are no longer needed, most expensive units first; `room` keeps them on their nodes from then on."""
+    """Victims that are no longer needed, most expensive units first; from then on they stay on their nodes in
+    `room`.
+    """
     spared: list[str] = []
     for unit in _units(record):
         there = [member for uid in unit if (member := members.get(uid)) is not None and member.node]

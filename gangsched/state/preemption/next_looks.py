@@ -1,7 +1,8 @@
-"""When nominations are checked: now, because something changed, or at a deadline or the end of a vacant place.
+"""When nominations must be checked even if nothing changes: at a deadline, or when a nominee without a pod has waited
+long enough.
 
 Invariant: a nomination has one such time. Outdated heap entries are skipped when they are due, so no turn scans all
-nominations; and no turn checks more than `CHECKED_AT_ONCE`, the first that changed first.
+nominations.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ CHECKED_AT_ONCE = 50
 
 
 class NextLooks:
-    """The times are `NominationRecord.due_s`, in monotonic seconds; infinity is never."""
+    """The times are `NominationRecord.due_s`, in monotonic seconds; infinity means never."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, NominationRecord]] = []
         self._now: dict[str, Set[str]] = {}
 
     def look_at(self, record: NominationRecord, at_s: float) -> None:
-        """Schedule a check of the nomination, replacing its earlier time."""
+        """Schedule a check of the nomination, instead of its earlier time."""
         if at_s != record.due_s:
             record.due_s = at_s
             if at_s < inf:
@@ -45,7 +46,7 @@ class NextLooks:
         return chosen
 
     def take_due(self, now_s: float) -> set[str]:
-        """Groups whose time has come; their times are cleared."""
+        """Groups whose nomination is due for a check; their times are cleared."""
         groups: set[str] = set()
         while (due_s := self._first_s()) is not None and due_s <= now_s:
             record = heappop(self._heap)[2]

@@ -1,4 +1,4 @@
-"""One nomination: a decision to make room that is being carried out (semantics V10-V14).
+"""One nomination: a preemption that is being carried out (semantics V10-V14).
 
 Invariant: a nomination occupies no room itself: its members stay pending, and their nodes are promises in the snapshot.
 A record only stores; `nominations` changes it.
@@ -71,11 +71,12 @@ class Nominee:
 class NominationRecord:
     """The nomination of one group. Times are monotonic seconds.
 
-    `nominees` are nominated members by uid; `victims` and `fates` are by the victim's uid. `awaited` are pods that left
-    anyway when it was decided (V4). `unwritten` counts unanswered orders to nominate; `inherited` are victims left to
-    it by another nomination. `lost` is why it cannot succeed, "" while it can; it ends when the group is refused after
-    that. `told` is its status message, `waiting` are the members that waited at the last check, and `due_s` is when it
-    must be checked even if nothing changes. `ends_s` is when the last victim counts as stuck, as of `counted_s`.
+    `nominees` are nominated members by uid; `victims` and `fates` are by the victim's uid. `awaited` are pods that were
+    terminating anyway when it was decided (V4). `unwritten` counts unanswered orders to nominate; `inherited` are
+    victims that another nomination left to it. `lost` is why it cannot succeed, "" while it can; after that the
+    nomination ends when the group is refused. `told` is its status message, `waiting` are the members that waited at
+    the last check, and `due_s` is when it must be checked even if nothing changes. `ends_s` is when the last victim
+    counts as stuck, as of `counted_s`.
     """
 
     id: str
@@ -101,12 +102,12 @@ class NominationRecord:
 
     @property
     def lowest_priority(self) -> int:
-        """Priority of the member for which the most other nominations count."""
+        """The lowest priority of its members, for which the most other nominations count."""
         return min((nominee.pod.priority for nominee in self.nominees.values()), default=0)
 
     @property
     def looks_around(self) -> bool:
-        """Whether changes of nodes other than its nominated ones may affect the nomination."""
+        """Whether changes on nodes other than the nominated ones may affect the nomination."""
         return any(nominee.pod.claims or nominee.pod.shape.inter_pod is not None for nominee in self.nominees.values())
 
     @property
@@ -120,7 +121,7 @@ class NominationRecord:
         return tuple(nominated(each) for each in self.placements)
 
     def of(self, fate: Fate) -> list[str]:
-        """Uids of victims with this outcome."""
+        """Uids of the victims with this outcome."""
         return [uid for uid, found in self.fates.items() if found is fate]
 
 

@@ -1,7 +1,8 @@
 """Nominations in progress: how they begin, proceed and end (semantics V10-V14, V16).
 
 Invariant: pods are evicted only after everything that a restart needs is written and a final check found no change.
-Every nomination ends: the group starts, the room is lost, or the deadline passes. `_end` releases what it reserved.
+Every nomination ends: the group starts, the room is lost, or the deadline passes. `_end` then releases its reserved
+room.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ CHANGED = "the group has changed since it was nominated"
 
 
 class Nominations:
-    """Nominations by group; updates `cluster`, `registry` and the queue. `looks` counts checks, for tests."""
+    """Nominations by group. Also updates `cluster`, `registry` and the queue. `looks` counts checks, for tests."""
 
     def __init__(
         self,
@@ -93,12 +94,12 @@ class Nominations:
         return self._promised.victims()
 
     def wants(self, order: Evict) -> bool:
-        """Whether an eviction may be sent (again): its nomination exists and still counts on it (V13)."""
+        """Whether an eviction may be sent (again): its nomination exists and still needs it (V13)."""
         record = self._of_id.get(order.id)
         return record is not None and order.uid in record.victims
 
     def told(self, group_ids: Iterable[str]) -> dict[str, Refusal]:
-        """By group, the status to report while its nomination is in progress (semantics V20)."""
+        """By group, the status to report while a nomination is in progress (semantics V20)."""
         records = (record for id_ in group_ids if (record := self._of_group.get(id_)) is not None)
         return {record.group: record.told or self._told(record) for record in records}
 
@@ -107,7 +108,7 @@ class Nominations:
         return self._next_looks.next_s()
 
     def obstacle(self, group: str, decision: Preemption) -> str:
-        """Why a decision that is not in progress yet is no longer valid, "" if it is."""
+        """Why a decision that is not carried out yet is no longer valid, "" if it is valid."""
         record = self._record(group, decision, 0.0)
         self._promised.keep(record)
         try:
@@ -120,11 +121,11 @@ class Nominations:
         self._stale.add(group_id)
 
     def follow(self) -> None:
-        """Update how much promised room is in use, before other groups are woken for free room."""
+        """Update how much of the promised room is in use, before other groups are woken for free room."""
         self._promised.follow()
 
     def waits(self, group: GroupRecord) -> bool:
-        """Whether changes of the group need no plan, because the same pods wait for room."""
+        """Whether changes of the group need no plan, because the same pods still wait for room."""
         record = self._of_group.get(group.id)
         if record is None or record.lost or group.verdict is None:
             return False
@@ -169,7 +170,7 @@ class Nominations:
         )
 
     def prepared(self, answer: PreemptionPrepared) -> None:
-        """The writes that a restart needs succeeded or failed; evictions follow only on success."""
+        """Record whether the writes that a restart needs succeeded; evictions follow only then."""
         record = self._of_id.get(answer.id)
         if record is None:
             return
@@ -182,7 +183,7 @@ class Nominations:
             self._queue.activate(record.group)
 
     def evicted(self, answer: Evicted, now_s: float) -> tuple[RecordEvent, ...]:
-        """The API server answered an eviction (semantics V14)."""
+        """Apply the API server's answer to an eviction (semantics V14)."""
         record = self._of_id.get(answer.id)
         if record is None or record.fates.get(answer.uid) is not Fate.ORDERED:
             return ()
@@ -206,7 +207,7 @@ class Nominations:
         return tuple(self.journal.answered(record, answer))
 
     def delayed(self, answer: EvictionDelayed) -> tuple[RecordEvent, ...]:
-        """A PodDisruptionBudget blocks an eviction, which is retried (semantics V14)."""
+        """Record that a PodDisruptionBudget blocks an eviction, which is retried (semantics V14)."""
         record = self._of_id.get(answer.id)
         group = self._registry.groups.get(record.group) if record is not None else None
         if record is None or group is None or answer.uid not in record.victims:

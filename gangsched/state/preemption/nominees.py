@@ -1,8 +1,8 @@
 """The members for which a nomination reserves nodes, as the group changes (semantics V12).
 
-Invariant: pure. A pod that replaces a member of the same shape takes its node, and so does a nominee whose own node was
-taken by such a member; with a smaller minimum, or once members have room of their own, fewer are nominated. A nominee
-may be vacant for a short time, since controllers take time to replace a pod.
+Invariant: pure functions. A pod that replaces a member of the same shape gets its node, and so does a nominee whose own
+node such a member uses. If the minimum becomes smaller, or members get room elsewhere, fewer members are nominated. A
+nominee may be vacant (without a pod) for a short time, since controllers take time to replace a pod.
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ def is_short(nominees: Mapping[str, Nominee], group: GroupRecord, registry: Regi
 
 
 def chosen_gangs(group: GroupRecord, have: Container[str], registry: Registry) -> tuple[str, ...]:
-    """The gangs that a nomination is for: of a tree with a minimum of children, those in `have` and those that started.
+    """The gangs that a nomination is for: in a tree with min children, the gangs in `have` and those that have started.
 
-    None of them if these are too few for the minimum.
+    Empty if these are fewer than min children.
     """
     if group.min_children is None:
         return group.gangs
@@ -76,7 +76,7 @@ def chosen_gangs(group: GroupRecord, have: Container[str], registry: Registry) -
 
 
 def needs(gang: Gang) -> int:
-    """Number of members that still need a place to reach the minimum, or to be whole again (semantics V1)."""
+    """Number of members that still need a node to reach the minimum, or to be whole again (semantics V1)."""
     if gang.plain:
         return len(gang.pending) + len(gang.retry)
     if gang.free_running:

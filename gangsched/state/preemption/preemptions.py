@@ -1,4 +1,4 @@
-"""Preemption for the rest of the state: the input of plans, and the effects of their decisions (the V rules).
+"""Preemption as the rest of the state uses it: the input of plans, and the effects of their decisions (the V rules).
 
 Invariant: plans get no input if no running pod has a lower priority than a waiting one, if preemption is off, or if
 PodDisruptionBudgets cannot be read (evictions could violate them).
@@ -103,7 +103,7 @@ class Preemptions:
         return actions
 
     def woken_by(self, priority: int) -> Set[str]:
-        """Groups that would be examined again if a pod of this priority started to wait (V27)."""
+        """Groups that would be examined again if a pod of this priority began to wait (V27)."""
         before = self._lowest_waiting
         return self._alone & self._registry.groups.keys() if before is None or priority < before else frozenset()
 
@@ -203,7 +203,7 @@ class Preemptions:
             self._queue.wake_at(group_id, retry_at_s.get(group_id, now_s))
 
     def answer(self, answer: PreemptionAnswer, now_s: float) -> tuple[RecordEvent, ...]:
-        """The API server answered; return Events that must be written whatever is decided next."""
+        """Apply an answer of the API server; return Events that must be written whatever is decided later."""
         match answer:
             case PreemptionPrepared():
                 self.nominations.prepared(answer)

@@ -1,7 +1,7 @@
-"""Promises of nominations by node: reserved places, and pods that leave for them (semantics V10).
+"""Promises of nominations by node: reserved places, and the pods that must leave first (semantics V10).
 
-Invariant: plans see a reserved place together with what the nomination's victims still use of it, which becomes free
-for that nomination alone. For every node, the nominations to check after a change are known.
+Invariant: plans see a reserved place together with the room that the nomination's victims still use of it, which
+becomes free for that nomination alone. For every node it is known which nominations must be checked after a change.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Promised:
     # --- what is kept -----------------------------------------------------------------------------------------------
 
     def keep(self, record: NominationRecord) -> None:
-        """Promise the room of the record's nominees, and nothing else for it."""
+        """Promise the room of the record's nominees, and drop its other promises."""
         for uid in self._kept[record.group] - record.nominees.keys():
             self._show(f"{record.group} {uid}", None)
         self._kept[record.group] = set(record.nominees)
@@ -88,12 +88,12 @@ class Promised:
         self.changed()
 
     def stays(self, uid: str) -> None:
-        """Record that a pod is no longer a victim, also in the room being evaluated."""
+        """Record that a pod is no longer a victim, including in the room that is being evaluated."""
         self._victims.pop(uid, None)
         self._unshared.add(self._members.node_of(uid))
 
     def changed(self) -> None:
-        """Promises or leaving pods have changed."""
+        """Record that promises or leaving pods have changed."""
         self._room = (None, None)
 
     def victims(self) -> Set[str]:
@@ -114,10 +114,11 @@ class Promised:
             self._moved |= before | nodes
 
     def has_room(self, record: NominationRecord, group: Group) -> bool:
-        """Whether sums allow a plan to place the minimum, or a surplus member, partly on the nominated nodes (V11).
+        """Whether by totals a plan could place the minimum, or a surplus member, at least partly on the nominated nodes
+        (V11).
 
-        The promised places may be used by other members than those nominated. While the nominated nodes are not usable,
-        the group is woken for room elsewhere, like all waiting groups.
+        Other members than the nominated ones may use the promised places. While the nominated nodes cannot be used, the
+        group is woken for room elsewhere, like all waiting groups.
         """
         self.follow()
         snapshot = self._cluster.snapshot()
@@ -197,7 +198,7 @@ class Promised:
     def stale(self) -> dict[str, set[str]]:
         """By group, the nodes that its nomination depends on and that changed since the last call.
 
-        An empty set means that any node may matter. Groups whose nominations depend on no change are left out.
+        An empty set means that any node may matter. A nomination that no change affects is left out.
         """
         snapshot, seen = self._cluster.snapshot(), self._seen
         moved, self._moved, self._seen = self._moved, set(), snapshot
@@ -217,7 +218,7 @@ class Promised:
         return {**stale, **{group: set() for group in self._around}}
 
     def room(self) -> Room:
-        """Room of all promises together, on the current snapshot."""
+        """The room when all promises are fulfilled, on the current snapshot."""
         snapshot = self._cluster.snapshot()
         known, room = self._room
         if room is None or known is not snapshot:
@@ -226,7 +227,7 @@ class Promised:
         return room
 
     def unplaced(self, record: NominationRecord, nodes: Set[str] = frozenset()) -> list[Placement]:
-        """Members without room of their own yet; only those on `nodes`, if any are given."""
+        """Members without room of their own yet; only those nominated to `nodes`, if given."""
         there = [nominee for node in nodes for nominee in self._nominees_on[record.group].get(node, ())]
         placements = [each.placement for each in there if each.vacant_s is None] if nodes else record.placements
         return [each for each in placements if not self._members.node_of(each.pod.uid)]
@@ -273,7 +274,7 @@ class Promised:
                 yield member.pod, node
 
     def returning(self, claim: RoomClaim) -> Iterator[Placed]:
-        """Victims of the claim that were not evicted and that no other nomination counts on."""
+        """Victims of the claim that were not evicted and that no other nomination needs."""
         assert isinstance(claim, NominationRecord)
         for uid in claim.victims:
             member = self._members.get(uid)

@@ -1,7 +1,8 @@
-"""Restoring the nominations of an earlier process (semantics V24).
+"""Restore the nominations of an earlier process (semantics V24).
 
-Invariant: a nomination is restored as a whole or not at all: every needed member has its node, every gang that would be
-halved is marked as a whole, and all members fit once terminating and marked pods are gone.
+Invariant: a nomination is restored as a whole or not at all: every needed member has its node; in every gang that would
+fall below its minimum, all members have the condition of victims; and the group fits once terminating pods and these
+victims are gone.
 """
 
 from __future__ import annotations
@@ -34,10 +35,10 @@ def restore(
     *,
     breakable: Budgets,
 ) -> list[Action]:
-    """Restore nominations, those of the highest rank first, and clear the remains of others.
+    """Restore nominations, those of the highest rank first, and clear what is left of others.
 
-    `breakable` are the PodDisruptionBudgets that may be violated, as the setting `last_resort` permits. It is not
-    stored whether a set of victims violates a budget; it does if more of them remain than the budget allows now.
+    `breakable` are the PodDisruptionBudgets that may be violated, as the setting `last_resort` permits. Whether a set
+    of victims violates a budget is not stored; it does if more of them remain than the budget allows now.
     """
     left = _Left(nominations, members, cluster, registry, wall_s, breakable)
     groups = [group for group in registry.groups.values() if left.nominated(group)]
@@ -72,12 +73,12 @@ class _Left:
         self._breakable = breakable
 
     def nominated(self, group: GroupRecord) -> list[Placement]:
-        """The waiting members that carry a node."""
+        """The waiting members that have a nominated node."""
         waiting = nominees.waiting(group, self._registry).values()
         return [Placement(each.pod, each.pod.nominated_node) for each in waiting if each.pod.nominated_node]
 
     def decision(self, group: GroupRecord) -> Preemption | None:
-        """The preemption decision in progress; None if it cannot be derived any more, or is no longer valid."""
+        """The preemption decision in progress; None if it can no longer be derived or is no longer valid."""
         placements = self._needed(group)
         if not placements:
             return None

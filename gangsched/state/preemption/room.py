@@ -1,8 +1,8 @@
-"""All promised room together: leaving pods are gone, nominated members are on their nodes (semantics V10, V13).
+"""All promised room together: the cluster as if leaving pods were gone and nominated members on their nodes (V10, V13).
 
-Invariant: places count together with the pods that free them, whichever nomination has these as victims; counted alone,
-nominations on one node would defeat each other. It works on a ledger of one snapshot, in which only the requested nodes
-are filled in, and changes nothing else. Stuck pods stay (V4).
+Invariant: all nominations are evaluated together, including all their victims; if each were evaluated alone,
+nominations on the same node would exclude each other. It works on a ledger of one snapshot, in which only the requested
+nodes are filled in, and changes nothing else. Stuck pods stay (V4).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class RoomClaim(Protocol):
 
     @property
     def lowest_priority(self) -> int:
-        """Priority of the group's lowest member, against which most other promises count."""
+        """The lowest priority of the group's members, against which most other promises count."""
 
 
 class Claims(Protocol):
@@ -84,7 +84,9 @@ class Room:
         return all(self._keeping[node] for node in nodes)
 
     def admits(self, places: Sequence[Placement]) -> str:
-        """Why Filter rejects one of these on its node now, placed one after the other; "" if none."""
+        """Why Filter rejects one of these on its node now, if they are placed one after the other; "" if it rejects
+        none.
+        """
         self._fill(places)
         if self._ledger.only_room_counts([each.pod for each in places]):  # then their order does not matter
             return next((self._why(each) for each in places if not self._ledger.fits_still(each.pod, each.node)), "")
@@ -100,10 +102,10 @@ class Room:
             self._ledger.rollback(checkpoint)
 
     def gives_way(self, claim: RoomClaim, places: Sequence[Placement]) -> RoomClaim:
-        """Return the nomination to drop when not all `places` of `claim` fit, and free its nodes in the ledger.
+        """Choose the nomination to drop if not all `places` of `claim` fit, and free its nodes in the ledger.
 
-        Nominations are tried by lowest priority, then youngest: the first without which the others fit. To drop the
-        youngest would not help while its victims still run.
+        Nominations are tried by lowest priority, then youngest first, until the others fit without one. Dropping the
+        youngest without a check would not help while its victims still run.
         """
         in_the_way = [each for each in places if not self._fits(claim, each)]
         if any(not self._is_open(each) for each in in_the_way):
@@ -122,7 +124,7 @@ class Room:
         return in_turn[0]
 
     def spares(self, claim: RoomClaim, places: Sequence[Placement], pods: Sequence[Placed]) -> bool:
-        """Whether all promises can be kept if these pods stay; if so, the pods stay from now on.
+        """Whether all promises can be kept if these pods stay; if so, they stay from then on.
 
         Filters check the members of `claim` again, since spread and affinity may require that other pods are gone.
         """

@@ -1,8 +1,8 @@
 """Running pods and gangs as input of `core.preemption`, updated between plans (semantics V25).
 
 Invariant: the first call builds the input; each later call costs what has changed since the last one, and deleted pods
-and gangs are dropped at once. It decides nothing: pods that may never be victims are included, since refusals count
-them.
+and gangs are dropped at once. No decisions are made here: pods that can never be victims are included, since refusals
+count them.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class RunningPods:
     def now(self, leaving: Set[str], budgets: Budgets) -> Running:
         """Current input; `leaving` are the victims of nominations in progress.
 
-        One call reads a bounded number of pods, or compares as many with budgets. The result is not `whole`, and must
-        not be used for decisions, until later calls have done the rest.
+        One call reads a bounded number of pods, or compares as many with budgets. Until later calls have read the
+        remaining pods, the result is not `whole` and must not be used for decisions.
         """
         changed = self._members.take_changed()
         self._behind |= self._members.uids() | self._pods.keys() if changed is None else changed

@@ -1,7 +1,8 @@
 """Groups that are evicted as a whole (semantics V17).
 
 Invariant: from the decision until its last victim is being deleted, no pod of such a group is placed, so that it is not
-healed while it is evicted. Then it starts again as a gang: terminating members keep no gang satisfied (B4).
+healed while it is being evicted. After that it starts again as a gang, because terminating members do not keep a gang
+satisfied (B4).
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class TakenGroups:
         return self._uids
 
     def take(self, group_id: str, uid: str) -> None:
-        """Record that a member is evicted with its group."""
+        """Record that a member is being evicted with its group."""
         self._uids.setdefault(group_id, set()).add(uid)
         self._show(group_id)
 
