@@ -42,7 +42,10 @@ FIELDS["scheduler.grove.io"] = {
         [{"name": "a", "minReplicas": 1}, {"name": "b", "minReplicas": 0, "topologyConstraint": {"packConstraint": 1}}],
     ],
     "topologyConstraint": [{"packConstraint": {"required": "rack"}}, {"packConstraint": {"preferred": "rack"}}],
-    "topologyConstraintGroupConfigs": [[{"name": "c", "podGroupNames": ["a"]}]],
+    "topologyConstraintGroupConfigs": [
+        [{"name": "c", "podGroupNames": names, "topologyConstraint": {"packConstraint": {"required": "rack"}}}]
+        for names in (["a"], ["a", "b"], ["a", {}])
+    ],
     "priorityClassName": ["high"],
     "reuseReservationRef": [{"name": "old"}],
 }
@@ -89,7 +92,8 @@ def spec(rng: random.Random, fields: dict[str, list[Any]]) -> Any:
 def is_told(group: PodGroup, field: str) -> bool:
     """Whether the field has an effect, or somebody hears that it has none."""
     said = (*group.unsupported, *group.invalid, *group.not_used, *group.problems)
-    return bool(group.topology) or any(field in sentence for sentence in said)
+    levels = [level for each in (group, *group.parts) for level in (*each.topology, *each.tree_topology)]
+    return bool(levels) or any(field in sentence for sentence in said)
 
 
 @pytest.mark.parametrize("api_group", DIALECTS)

@@ -1,20 +1,19 @@
-"""PodGangs of `scheduler.grove.io`: a gang for each of their podgroups, which start together (I4).
+"""PodGangs of `scheduler.grove.io`: a gang for each of their podgroups, the children of one tree (I9).
 
 Invariant: pods belong to a podgroup by the label `keys.GROVE_CLIQUE`, whose value is the podgroup's name; Grove gates
-them until `podReferences` has them. What one podgroup requires of topology would bind all of them, so it is refused.
+them until `podReferences` has them, and those of scaled PodGangs until the base PodGang runs.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
 from gangsched.api import keys
 from gangsched.api.dialects.spec import Declared, DialectSpec
 from gangsched.api.problem import quoted
-from gangsched.api.values import INT32_MAX, BadValue, parse_groups, parse_level
+from gangsched.api.values import INT32_MAX, BadValue, parse_level
 
 PHASES: Final = {
     "Pending": "Pending",
@@ -27,7 +26,7 @@ PHASES: Final = {
     "Unknown": "Pending",
 }
 """Grove's phase for each of ours."""
-KEEP: Final = "gangsched cannot keep a part of a gang in a domain yet: state it for the whole PodGang, or remove it"
+KEEP: Final = "gangsched keeps only one podgroup or all in a domain: state it for each of them or for the whole PodGang"
 
 
 class GroveSpec(DialectSpec):
@@ -49,39 +48,67 @@ class GroveSpec(DialectSpec):
             name: _levels(of, f"topologyConstraint of podgroup {name} of {where}", invalid)
             for name, (_, of) in minimums.items()
         }
-        if len(of_parts) == 1:  # then it is the whole
-            (only,) = of_parts.values()
-            whole["required"] += only["required"]
-            whole["preferred"] = whole["preferred"] or only["preferred"]
-        else:
-            for name, levels in of_parts.items():
-                if levels["required"]:
-                    unsupported.append(f"topologyConstraint of podgroup {name} of {where} is required, and {KEEP}")
-        if self.topology_constraint_group_configs:
-            unsupported.append(f"topologyConstraintGroupConfigs of {where} asks for domains of parts, and {KEEP}")
+        self._add_configs(where, minimums, whole, of_parts, invalid, unsupported)
         if self.priority_class_name:
             name = quoted(self.priority_class_name)
             not_used.append(f"priorityClassName {name} of {where} is not used: the priorities of its pods decide")
         if self.reuse_reservation_ref:
             not_used.append(f"reuseReservationRef of {where} is not used: gangsched keeps no room of another PodGang")
-        namespace = where.split(" ")[1].partition("/")[0]
         # A podgroup without a minimum is not waited for, nor does it wait.
-        group = json.dumps(sorted(f"{namespace}/{name}" for name, (minimum, _) in minimums.items() if minimum != 0))
-        if not _is_group(group):
-            unsupported.append(f"{where} has {len(minimums)} podgroups, more than a gang group may have")
-        common = Declared(
-            topology=tuple(sorted(set(whole["required"]))), unsupported=tuple(unsupported), invalid=tuple(invalid)
-        )
+        number = sum(minimum != 0 for minimum, _ in minimums.values())
+        tree = {keys.PARENT[0]: where.rpartition("/")[2], keys.MIN_CHILDREN[0]: str(number)} if number > 1 else {}
+        common = Declared(unsupported=tuple(unsupported), invalid=tuple(invalid))
         parts: dict[str, Declared] = {}
         for name in sorted(minimums, key=lambda each: (minimums[each][0] == 0, each)):
-            minimum = minimums[name][0]
-            stated = {keys.GROUPS[0]: group} if minimum != 0 else {}
-            if preferred := [*of_parts[name]["preferred"], *whole["preferred"]]:
+            minimum, own = minimums[name][0], of_parts[name]
+            is_child = minimum != 0 and bool(tree)
+            stated = dict(tree if is_child else {})
+            if preferred := [*own["preferred"], *whole["preferred"]]:
                 stated[keys.PREFERRED_TOPOLOGY[0]] = preferred[0]
             parts[name] = replace(
-                common, min_member=minimum, gang_metadata=stated, not_used=() if parts else tuple(not_used)
+                common,
+                min_member=minimum,
+                gang_metadata=stated,
+                topology=_sorted(own["required"] if is_child else own["required"] + whole["required"]),
+                tree_topology=_sorted(whole["required"]) if is_child else (),
+                not_used=() if parts else tuple(not_used),
             )
         return replace(common, parts=parts)
+
+    def _add_configs(
+        self,
+        where: str,
+        minimums: Mapping[str, object],
+        whole: dict[str, list[str]],
+        of_parts: Mapping[str, dict[str, list[str]]],
+        invalid: list[str],
+        unsupported: list[str],
+    ) -> None:
+        """Add the levels of each topologyConstraintGroupConfig to those of its only podgroup, or of the whole gang."""
+        field, configs = f"topologyConstraintGroupConfigs of {where}", self.topology_constraint_group_configs
+        if not isinstance(configs, list | None):
+            invalid.append(f"{field} cannot be read: {quoted(configs)}")
+            return
+        seen: set[str] = set()
+        for config in configs or ():
+            names = config.get("podGroupNames") if isinstance(config, Mapping) else None
+            names = names if isinstance(names, list) and all(isinstance(name, str) for name in names) else []
+            if not names or not minimums.keys() >= set(names):
+                invalid.append(f"{field} names no podgroups of its own: {quoted(config)}")
+                continue
+            levels = _levels(config.get("topologyConstraint"), field, invalid)
+            if seen & set(names) or len(set(names)) < len(names):
+                invalid.append(f"{field} names a podgroup twice: {quoted(names)}")
+            seen |= set(names)
+            if len(names) == len(minimums):
+                whole["required"] += levels["required"]
+                whole["preferred"] = levels["preferred"] + whole["preferred"]
+            elif len(names) == 1 or not levels["required"]:
+                for name in names:
+                    of_parts[name]["required"] += levels["required"]
+                    of_parts[name]["preferred"] += levels["preferred"]
+            else:
+                unsupported.append(f"{field} requires a domain of several podgroups, and {KEEP}")
 
     def _minimums(self, where: str) -> tuple[dict[str, tuple[int | None, Any]], list[str]]:
         """Minimum and topologyConstraint of each podgroup by name; sentences about those that cannot be read."""
@@ -124,9 +151,5 @@ def _levels(constraint: Any, where: str, invalid: list[str]) -> dict[str, list[s
     return levels
 
 
-def _is_group(text: str) -> bool:
-    """Whether gangs may list this group (I4)."""
-    try:
-        return not keys.is_too_long(text) and parse_groups(text) is not None
-    except BadValue:
-        return False
+def _sorted(levels: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted(set(levels)))

@@ -1,8 +1,7 @@
-"""PodGangs of Grove: a gang for each podgroup, which start together or are refused (docs/semantics/dialects.md)."""
+"""PodGangs of Grove: a gang for each podgroup, which are a tree or are refused (docs/semantics/dialects.md)."""
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -17,6 +16,7 @@ from tests.builders import node, pod
 from tests.world import World
 
 RACK, ZONE = "example.com/rack", "topology.kubernetes.io/zone"
+CONFIGS = "topologyConstraintGroupConfigs of PodGang ns/svc"
 
 
 def podgroup(name: str, minimum: Any = 1, **fields: Any) -> dict[str, Any]:
@@ -27,6 +27,11 @@ def podgroup(name: str, minimum: Any = 1, **fields: Any) -> dict[str, Any]:
 def pack(required: Any = None, preferred: Any = None) -> dict[str, Any]:
     """A topologyConstraint."""
     return {"packConstraint": {"required": required, "preferred": preferred}}
+
+
+def config(names: list[Any], required: Any = None) -> dict[str, Any]:
+    """An entry of `topologyConstraintGroupConfigs`."""
+    return {"name": "c", "podGroupNames": names, "topologyConstraint": pack(required)}
 
 
 def read(*podgroups: Any, uid: str = "u", status: Any = None, annotations: Any = None, **spec: Any) -> PodGroup:
@@ -43,24 +48,24 @@ def clique(name: str, number: int, first: int = 0) -> list[Pod]:
     return [pod(f"{name}-{index}", gang_metadata=metadata) for index in range(first, first + number)]
 
 
-def test_each_podgroup_is_a_gang_of_one_group() -> None:
-    """I4: its minimum is minReplicas, and all list the same group."""
+def test_each_podgroup_is_a_child_of_one_tree() -> None:
+    """I9: its minimum is minReplicas, and all of them start together."""
     whole = read(podgroup("svc-b", 2), podgroup("svc-a", 1))
     assert [(part.id, part.min_member, part.of_object) for part in whole.parts] == [
         ("ns/svc-a", 1, "svc"),
         ("ns/svc-b", 2, "svc"),
     ]
-    listed = {dict(part.gang_metadata)[keys.GROUPS[0]] for part in whole.parts}
-    assert [json.loads(text) for text in listed] == [["ns/svc-a", "ns/svc-b"]]
+    stated = {(keys.PARENT[0], "svc"), (keys.MIN_CHILDREN[0], "2")}
+    assert [set(part.gang_metadata) for part in whole.parts] == [stated, stated]
     assert (whole.unsupported, whole.invalid, whole.not_used, whole.problems) == ((), (), (), ())
 
 
-def test_levels_of_the_whole_are_those_of_each_part() -> None:
-    """Required binds the group; preferred is a part's own first; an annotation comes before the field (A4)."""
+def test_levels_of_the_whole_are_those_of_the_tree() -> None:
+    """Required binds the tree; preferred is a part's own first; an annotation comes before the field (A4)."""
     whole = read(
         podgroup("a", topologyConstraint=pack(preferred=RACK)), podgroup("b"), topologyConstraint=pack(ZONE, ZONE)
     )
-    assert {part.topology for part in whole.parts} == {(ZONE,)}
+    assert {(part.topology, part.tree_topology) for part in whole.parts} == {((), (ZONE,))}
     preferred = [dict(part.gang_metadata)[keys.PREFERRED_TOPOLOGY[0]] for part in whole.parts]
     assert preferred == [RACK, ZONE]
     stated = read(podgroup("a"), topologyConstraint=pack(None, ZONE), annotations={keys.PREFERRED_TOPOLOGY[0]: RACK})
@@ -98,16 +103,10 @@ def test_defaults_and_unknown_fields_ask_for_nothing(spec: dict[str, Any]) -> No
     ("podgroups", "spec", "said"),
     [
         (
-            [podgroup("a", topologyConstraint=pack(RACK)), podgroup("b")],
-            {},
-            "topologyConstraint of podgroup a of PodGang ns/svc is required, and gangsched cannot keep a part",
-        ),
-        (
-            [podgroup("a"), podgroup("b")],
-            {"topologyConstraintGroupConfigs": [{"name": "c", "podGroupNames": ["a"]}]},
-            "topologyConstraintGroupConfigs of PodGang ns/svc asks for domains of parts",
-        ),
-        ([podgroup(f"p{number}") for number in range(33)], {}, "PodGang ns/svc has 33 podgroups, more than"),
+            [podgroup("a"), podgroup("b"), podgroup("c")],
+            {"topologyConstraintGroupConfigs": [config(["a", "b"], RACK)]},
+            f"{CONFIGS} requires a domain of several podgroups, and gangsched keeps only one",
+        )
     ],
 )
 def test_what_cannot_be_honoured_refuses_every_part(podgroups: list[Any], spec: dict[str, Any], said: str) -> None:
@@ -130,6 +129,12 @@ def test_what_cannot_be_honoured_refuses_every_part(podgroups: list[Any], spec: 
         ([podgroup("a")], {"topologyConstraint": pack(7)}, "topologyConstraint of PodGang ns/svc names no label"),
         ([podgroup("a")], {"topologyConstraint": [RACK]}, "topologyConstraint of PodGang ns/svc cannot be read"),
         ([podgroup("a", topologyConstraint=1)], {}, "topologyConstraint of podgroup a of PodGang ns/svc can"),
+        ([podgroup("a")], {"topologyConstraintGroupConfigs": 1}, f"{CONFIGS} cannot be read"),
+        ([podgroup("a")], {"topologyConstraintGroupConfigs": [1]}, f"{CONFIGS} names no podgroups of its own"),
+        ([podgroup("a")], {"topologyConstraintGroupConfigs": [config([{}])]}, f"{CONFIGS} names no podgroups of"),
+        ([podgroup("a")], {"topologyConstraintGroupConfigs": [config(["x"])]}, f"{CONFIGS} names no podgroups of"),
+        ([podgroup("a")], {"topologyConstraintGroupConfigs": [config(["a"])] * 2}, f"{CONFIGS} names a podgroup twice"),
+        ([podgroup("a")], {"topologyConstraintGroupConfigs": [config(["a"], 7)]}, f"{CONFIGS} names no label of nodes"),
     ],
 )
 def test_a_tree_or_level_that_cannot_be_read_refuses(podgroups: list[Any], spec: dict[str, Any], said: str) -> None:
@@ -198,6 +203,31 @@ def scheduled(world: World) -> tuple[str, str]:
     return found["status"], found["reason"]
 
 
+def test_levels_of_one_podgroup_or_all_may_be_configured() -> None:
+    """A config of one podgroup is as its own constraint, one of all as that of the whole."""
+    configs = [config(["a"], RACK)]
+    whole = read(podgroup("a"), podgroup("b"), topologyConstraintGroupConfigs=configs)
+    assert [part.topology for part in whole.parts] == [(RACK,), ()]
+    whole = read(podgroup("a"), podgroup("b"), topologyConstraintGroupConfigs=[config(["b", "a"], ZONE)])
+    assert {(part.topology, part.tree_topology) for part in whole.parts} == {((), (ZONE,))}
+    assert (whole.unsupported, whole.invalid) == ((), ())
+
+
+def test_levels_are_kept_at_three_places() -> None:
+    """A zone of the whole, a rack of one podgroup by itself, and of another by a config."""
+    spec: dict[str, Any] = {"topologyConstraint": pack(ZONE), "topologyConstraintGroupConfigs": [config(["b"], RACK)]}
+    world = World(*(node(f"n{n}", 2, labels={ZONE: at[0], RACK: at}) for n, at in enumerate(("xp", "xq", "yr", "ys"))))
+    world.declare(read(podgroup("a", 2, topologyConstraint=pack(RACK)), podgroup("b", 2), podgroup("c", 1), **spec))
+    world.create(clique("a", 2), clique("b", 2), clique("c", 1))
+    assert world.settle().bound() == {}
+    world.add_nodes(node("n4", 1, labels={ZONE: "y", RACK: "t"}))
+    bound = world.settle().bound()
+    assert [{bound[f"{name}-{n}"] for n in range(number)} for name, number in (("a", 2), ("b", 2), ("c", 1))] in (
+        [{"n2"}, {"n3"}, {"n4"}],
+        [{"n3"}, {"n2"}, {"n4"}],
+    )
+
+
 def test_a_pod_gang_starts_whole_and_says_so() -> None:
     """I4: no podgroup starts without the minimum of every other; members above it follow."""
     world = World(node("a", 3))
@@ -248,7 +278,8 @@ def test_a_podgroup_that_goes_is_missed_and_one_that_comes_is_awaited() -> None:
 def test_refused_parts_wait_and_the_object_says_why() -> None:
     """A2: none of its gangs starts."""
     world = World(node("a", 8))
-    world.declare(read(podgroup("a"), podgroup("b"), topologyConstraintGroupConfigs=[{"name": "c"}]))
+    configs = [config(["a", "b"], RACK)]
+    world.declare(read(podgroup("a"), podgroup("b"), podgroup("c", 0), topologyConstraintGroupConfigs=configs))
     pods = world.create(clique("a", 1), clique("b", 1))
     world.settle().told()
     assert world.bound() == {}
