@@ -1,11 +1,11 @@
-"""A turn: preparations, the plan, and its commit, in the one order for all callers.
+"""A turn: preparations, the plan and its commit, in the same order for all callers.
 
 Invariant: the daemon's loop, `gangsched simulate` and the tests' `World` share it, so that none leaves out a step or an
 argument. The caller reads the clocks and carries out the actions:
 
-1. Bind members whose claims are bound. 2. Report pods that ran longer than declared. 3. Update the queue. 4. Update
-nominations: answers of the API server, and those of an earlier process. 5. Plan the ready groups. 6. Commit on exactly
-the state that the plan was made from.
+1. Bind members whose claims are bound. 2. Report pods that have run longer than declared. 3. Update the queue. 4.
+Update nominations by the API server's answers, and restore those of an earlier process. 5. Plan the ready groups. 6.
+Commit on exactly the state that the plan was made from.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from gangsched.state.scheduling import SchedulingState
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """Actions of steps 1 to 4; `overruns` are the Events among them about pods that ran longer than declared."""
+    """Actions of steps 1 to 4; `overruns` are the Events among them about pods that have run longer than declared."""
 
     actions: list[Action]
     overruns: list[RecordEvent]
@@ -39,7 +39,7 @@ class Decided:
 
 
 def prepare(state: SchedulingState, now_s: float, wall_s: float) -> Prepared:
-    """Steps 1 to 4."""
+    """Do steps 1 to 4."""
     claims = state.claims_due(now_s)
     overruns = state.overruns.due(now_s, wall_s)
     state.refresh(now_s)
@@ -56,7 +56,7 @@ def plan_and_commit(
     policy: GpuPolicy | None,
     clock: Callable[[], float] = lambda: 0.0,
 ) -> Decided | None:
-    """Steps 5 and 6; None if there is nothing to decide. `clock` measures the plan, for metrics."""
+    """Do steps 5 and 6; None if there is nothing to decide. `clock` measures the plan, for metrics."""
     given = state.plan_input(now_s, wall_s)
     if given is None:
         return None
@@ -67,7 +67,7 @@ def plan_and_commit(
 
 
 def plan_of(given: PlanInput, now_s: float, *, limits: Limits | None, policy: GpuPolicy | None) -> Plan:
-    """Plan the whole input."""
+    """Make the plan for this input."""
     return plan(
         given.snapshot,
         given.queue,

@@ -1,6 +1,6 @@
 """The composition root of the gangs API: connects `visibility` with `kube` and the settings.
 
-Invariant: as in `daemon`, which imports this only if the API is enabled.
+Invariant: as in `daemon`, which imports this module only if the API is enabled.
 """
 
 from __future__ import annotations

@@ -113,9 +113,9 @@ class CsiNode(msgspec.Struct, frozen=True, gc=False):
 class ResourceClaim(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A ResourceClaim (DRA): devices for pods.
 
-    `required` is where an allocated claim can be used, None for anywhere; `reserved` are the uids of pods that may use
-    it; `owner_uid` is its controller's. `asks` is what it asks
-    for and has, of which an allocation needs more than is known here if it `has_more`.
+    `required` says where an allocated claim can be used, None for anywhere. `reserved` are the uids of pods that may
+    use it; `owner_uid` is the uid of its controller. `asks` is what it requests and has been allocated; `has_more`: an
+    allocation would need more than gangsched knows of it.
     """
 
     namespace: str

@@ -1,11 +1,11 @@
-"""How many peers of a pod run on which node (`model.peers`), kept as pods come and go.
+"""How many peers of a pod run on which node (`model.peers`), updated as pods are placed and removed.
 
-Invariant: the numbers are those of the pods that are counted, on nodes that are known or not. What was `shown` never
-changes: the numbers of a key are copied when they change after that. So neither a snapshot nor a plan counts pods.
+Invariant: the numbers are those of all counted pods, whether their nodes are known or not. The result of `shown` never
+changes: if the numbers of a key change later, they are copied first. So neither a snapshot nor a plan counts pods.
 
-Services count only in namespaces that are followed, where a pod of ours may ask for them: elsewhere no pod is compared
-with any. The pods of such a namespace are found once among all, and remembered, so that a Service that changes costs
-its own namespace only.
+Services matter only in namespaces with a pod of gangsched whose peers depend on them; in other namespaces no pod is
+compared with Services. The pods of such a namespace are collected once and stored, so that a changed Service has a cost
+only in its own namespace.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NOWHERE: Mapping[str, int] = {}
 
 
 class Replicas:
-    """The numbers by key and node; `apply`, `drop` and `replace` follow the watch of Services."""
+    """The numbers by key and node; call `apply`, `drop` and `replace` for messages about Services."""
 
     def __init__(self) -> None:
         self._counts: dict[PeerKey, dict[str, int]] = {}
@@ -34,7 +34,7 @@ class Replicas:
     # --- pods -------------------------------------------------------------------------------------------------------
 
     def count(self, pod: Pod, node: str, sign: int) -> None:
-        """Count a pod onto a node (+1) or off it (-1); nothing if nobody is spread from it."""
+        """Count a pod onto a node (+1) or off it (-1); no effect if it is no peer of any pod."""
         if uid := pod.replica_of:
             self._add(uid, node, sign)
         pods = self._pods.get(pod.namespace)
@@ -55,7 +55,7 @@ class Replicas:
                 self.count(pod, node, +1)
 
     def shown(self, residents: Mapping[str, Mapping[str, Pod]]) -> PeerNumbers:
-        """The numbers as they are, for a snapshot; `residents` are all pods that are counted."""
+        """The current numbers, for a snapshot; `residents` are all pods that are counted."""
         if self._stale:
             self._compare_again(residents)
         self._unshown.clear()
@@ -65,17 +65,17 @@ class Replicas:
 
     @property
     def is_stale(self) -> bool:
-        """Whether what was shown last differs in the Services that count."""
+        """Whether the Services that matter have changed since the last `shown`."""
         return bool(self._stale)
 
     def follow(self, namespace: str) -> None:
-        """A pod of this namespace asks which Services select it."""
+        """Record that the peers of a pod in this namespace depend on Services."""
         if namespace not in self._followed:
             self._followed.add(namespace)
             self._touch(namespace)
 
     def forget(self, namespaces: Set[str]) -> None:
-        """These namespaces were deleted."""
+        """Drop deleted namespaces."""
         for namespace in namespaces & self._followed:
             self._followed.discard(namespace)
             self._touch(namespace)
@@ -88,7 +88,7 @@ class Replicas:
             self._touch(service.namespace)
 
     def drop(self, key: str) -> None:
-        """A Service was deleted; `key` is `namespace/name`."""
+        """Remove a deleted Service; `key` is `namespace/name`."""
         namespace, _, name = key.partition("/")
         if self._services.get(namespace, {}).pop(name, None) is not None:
             self._touch(namespace)
@@ -96,7 +96,7 @@ class Replicas:
                 del self._services[namespace]
 
     def replace(self, services: Iterable[Service]) -> None:
-        """Replace all Services; by none if they cannot be read."""
+        """Replace all Services; there are none if they cannot be read."""
         listed = {service.key: service for service in services}
         for key in [f"{namespace}/{name}" for namespace, names in self._services.items() for name in names]:
             if key not in listed:

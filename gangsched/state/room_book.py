@@ -1,7 +1,7 @@
 """Room promised to pods that do not run there yet, updated for snapshots (semantics F1, V10).
 
-Invariant: each promise has a unique name, given by its maker. An update costs what changed since the last snapshot, or
-everything if nodes were added or removed or their resources changed.
+Invariant: each promise has a unique name, chosen by the caller. The cost of an update depends on what changed since the
+last snapshot; all promises are read again if nodes were added or removed, or their resources changed.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ class RoomBook:
         self._layout: ColumnLayout | None = None
 
     def get(self, key: str) -> Nomination | None:
-        """Promise of this name."""
+        """The promise with this name."""
         return self._by_key.get(key)
 
     def set(self, key: str, promise: Nomination | None) -> None:
-        """Make or replace a promise; None ends it."""
+        """Make or replace a promise; None removes it."""
         old = self._by_key.pop(key, None)
         if old is not None:
             del self._by_node[old.node][key]

@@ -1,8 +1,8 @@
 """Roster: current and former members of a gang, so that healing replaces only lost members (semantics B5, Q2).
 
 Invariant: a roster has at most as many places as members of one start were bound at the same time. Only proven stamps
-count, so a stamp that a pod's owner wrote adds no place. It is derived from bound members, so after a restart the
-remaining members and the minimum in their stamps are known.
+count, so a stamp that a pod's owner wrote adds no place. The roster is derived from bound members; after a restart only
+the remaining members and the minimum in their stamps are known.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Place(msgspec.Struct, frozen=True, gc=False):
     controller_uid: str
 
     def suits(self, pod: Pod) -> bool:
-        """Whether this pod may take the place."""
+        """Whether this pod may replace the lost member."""
         if pod.shape is self.shape or pod.shape == self.shape:
             return True
         if not pod.controller_uid or pod.controller_uid != self.controller_uid:
@@ -36,8 +36,8 @@ class Place(msgspec.Struct, frozen=True, gc=False):
 
 
 class Roster:
-    """The member slots of a gang's last start, with the shape that a replacement must have, by the uid of the current
-    or last pod.
+    """The places of a gang's last start, each with the shape that a replacement must have, by the uid of the current or
+    last pod.
     """
 
     __slots__ = ("_epoch", "_least", "_lost", "_places")
@@ -70,10 +70,10 @@ class Roster:
             self._places[uid] = Place(pod.shape, pod.controller_uid)
 
     def replaces(self, members: Iterable[Member]) -> bool:
-        """Whether all waiting members are replacements: at most as many as were lost, each suitable.
+        """Whether all waiting members are replacements: there are at most as many as were lost, and each is suitable.
 
-        After a restart the losses are unknown. Then members that could replace any remaining member count, up to the
-        minimum of the start.
+        After a restart it is not known which members were lost. Then members count that could replace any remaining
+        member, up to the minimum of the start.
         """
         waiting = [each for each in members if each.state in WAITING]
         unknown = max(0, self._least - len(self._places))

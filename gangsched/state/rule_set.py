@@ -15,9 +15,9 @@ OVERRUN_EVICTED_AFTER_S = 600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """Settings that affect decisions (`gangsched.parameters`), and related constants; times in seconds.
+    """Settings that affect decisions (`gangsched.parameters`), and related constants; times are in seconds.
 
-    `unattended` is for simulations: no safety-net sweep of waiting groups (`queueing.queue`).
+    `unattended` is for simulations: waiting groups are not planned periodically (`queueing.queue`).
     """
 
     scheduler_names: frozenset[str] = frozenset({"gangsched"})

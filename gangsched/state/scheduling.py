@@ -1,7 +1,8 @@
-"""The state behind the loop: messages in, queue and snapshot out, plans committed, reports due.
+"""The state that the loop uses: it applies messages, provides queue and snapshot, commits plans, and returns due
+reports.
 
-Invariant: it changes only by `apply` and `commit`, both synchronous; a verdict is committed as a whole or, if anything
-it depends on changed since its snapshot, not at all (semantics B2). Time is an argument, in monotonic seconds.
+Invariant: it changes only by `apply` and `commit`, both synchronous. A verdict is committed as a whole or, if anything
+that it depends on has changed since its snapshot, not at all (semantics B2). Time is an argument, in monotonic seconds.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ ANSWERS = (Bound, BindGone, BindFailed, ClaimsWritten)
 
 
 class SchedulingState:
-    """All state between two plans."""
+    """The whole state between two plans."""
 
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
@@ -133,7 +134,7 @@ class SchedulingState:
         return self._rules.scheduler_names
 
     def apply(self, message: Message, *, now_s: float) -> tuple[RecordEvent, ...]:
-        """Apply one message; return Events that must be written whatever is decided next."""
+        """Apply one message; return Events that must be written whatever is decided later."""
         if isinstance(message, ANSWERS):
             return self._answer(message, now_s)
         if isinstance(message, PreemptionAnswer):
@@ -161,7 +162,7 @@ class SchedulingState:
         return events
 
     def claims_due(self, now_s: float) -> list[Action]:
-        """Binds of members whose claims are bound, and Events for members whose claims failed."""
+        """Binds of members whose claims are bound, and Events about members whose claims could not be bound."""
         due = self.claims.due(now_s)
         for group_id in due.late & self.registry.groups.keys():
             self.queue.back_off(group_id, now_s, first_s=LATE_CLAIMS_S, longest_s=LATE_CLAIMS_LONGEST_S)
@@ -287,7 +288,7 @@ class SchedulingState:
                 self.queue.activate(group_id)
 
     def ready(self, now_s: float) -> tuple[Group, ...]:
-        """Groups to plan now, and all other holding groups as unchanged; empty if nothing is to decide."""
+        """Groups to plan now, and all other groups with holds as unchanged; empty if there is nothing to decide."""
         expired = {group_id for group_id in self._clocked if now_s >= self._expiry_s(group_id, now_s)}
 
         def always() -> set[str]:  # asked only where thousands are ready
@@ -332,7 +333,7 @@ class SchedulingState:
         )
 
     def glance_input(self, group: Group, now_s: float, wall_s: float) -> PlanInput:
-        """Input of a plan of `group`, which is not in the state; nothing changes."""
+        """Input of a plan of `group`, which is not part of the state; the state is unchanged."""
         woken = {
             each for each in self.preemptions.woken_by(group.lowest_priority) if self.queue.part(each) != "backoff"
         }
@@ -445,5 +446,5 @@ class SchedulingState:
         return min((deadline for deadline in known if deadline is not None), default=None)
 
     def take_reports(self, *, now_s: float, wall: str, everything: bool = False) -> list[Report]:
-        """Reports that are due now; `wall` is the present in RFC 3339."""
+        """Reports that are due now; `wall` is the current time in RFC 3339."""
         return self.reports.take(self.registry, now_s=now_s, wall=wall, everything=everything)

@@ -1,6 +1,6 @@
-"""Objects whose application raised, and the Events about them.
+"""Objects that could not be applied because of an exception, and the Events about them.
 
-Invariant: one object never ends the process (semantics I8). Each is reported once while it fails in the same way.
+Invariant: no single object ends the process (semantics I8). An object is reported once while it fails in the same way.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ CLUSTER_WIDE = (Node, Namespace)
 
 
 class SetAside:
-    """Objects set aside, by kind and identity, and how each failed."""
+    """Objects that are set aside, by kind and identity, and how each failed."""
 
     def __init__(self) -> None:
         self._failed: dict[tuple[str, str], str] = {}
@@ -41,12 +41,12 @@ class SetAside:
         return (RecordEvent(_ref(item), EventReason.SET_ASIDE, text, warning=True),)
 
     def applied(self, item: Any) -> None:
-        """Forget the failure of an object that was applied."""
+        """Drop the failure of an object that could now be applied."""
         if self._failed:  # as good as always empty
             self.gone(type(item), _key(item))
 
     def gone(self, kind: type, key: str) -> None:
-        """Forget a deleted object; `key` is that of `protocol.Gone`."""
+        """Drop the failure of a deleted object; `key` is as in `protocol.Gone`."""
         self._failed.pop((kind.__name__, key), None)
 
 

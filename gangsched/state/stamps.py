@@ -1,8 +1,8 @@
 """Stamps: a member's stamp, and whether it is proven (semantics B4).
 
-Invariant: a stamp that an owner may have written is never proven. Stamps that gangsched wrote take precedence over the
-pod's, and a pod that is not bound has none. An unproven stamp still means that its gang was started (which affects only
-this gang), but gives it no precedence over others.
+Invariant: a stamp that the pod's owner may have written is never proven. A stamp that this process wrote takes
+precedence over the one on the pod, and a pod that is not bound has none. An unproven stamp still means that its gang
+has started, which affects only this gang, but gives it no precedence over others.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ from gangsched.state.members import Member, State
 
 
 class StorageCache:
-    """`apply`, `drop` and `replace` return the members without a node that the change may help."""
+    """Storage objects. `apply`, `drop` and `replace` return the members without a node that the change may help."""
 
     def __init__(self, *, allocates: bool = False) -> None:
         """`allocates`: devices are allocated to ResourceClaims, once the kinds that this takes have been read."""
@@ -122,7 +122,7 @@ class StorageCache:
         return self._kinds[Volume]
 
     def take_changed(self) -> set[str]:
-        """Keys of claims and volumes that changed since the last call, and of claims whose volume did."""
+        """Keys of claims and volumes that changed since the last call, and of claims whose volume changed."""
         changed, self._changed = self._changed, set()
         return changed
 
@@ -227,8 +227,8 @@ class StorageCache:
     # --- pods -------------------------------------------------------------------------------------------------------
 
     def keep(self, member: Member, old: Pod, *, known: bool) -> None:
-        """Update which members name which claims; `old` is the pod's previous version, `known`
-        false once it is deleted.
+        """Update which members name which claims; `old` is the pod's previous version, `known` is false once the pod is
+        deleted.
         """
         pod = member.pod
         keys = _keys(pod) if known and pod.live else set()
@@ -268,7 +268,7 @@ class StorageCache:
         return self._unplaced
 
     def storage(self) -> Storage:
-        """Current state."""
+        """All storage objects now; the same object until something changes."""
         if self._photo is None:
             self._shown = set(self._kinds)
             placed = {uid: member for users in self._users.values() for uid, member in users.items() if member.node}

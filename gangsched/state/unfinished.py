@@ -1,8 +1,8 @@
-"""The group that several plans decide together, and the events it misses meanwhile (semantics Q4).
+"""The group that is decided over several plans, and the events that it misses meanwhile (semantics Q4).
 
-Invariant: results of earlier plans are passed to the next one and dropped once a plan decides the group. Room freed
-until then wakes only parked groups, so it is recorded and reported to the queue after the verdict: a member's failure
-may be older than the room.
+Invariant: results of earlier plans are passed to the next one and dropped once a plan decides the group. Room that is
+freed before its verdict wakes up only parked groups. It is therefore recorded and reported to the queue after the
+verdict, because a member's failure may be older than the room.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ class Missed:
 
 @dataclass(slots=True)
 class UnfinishedLook:
-    """`known` is what the next plan continues from; None unless a group is unfinished."""
+    """`known` is the progress from which the next plan continues; None unless a group is unfinished."""
 
     known: Unfinished | None = None
     _missed: Missed = field(default_factory=Missed)
 
     @property
     def groups(self) -> Set[str]:
-        """The group, if there is one."""
+        """The unfinished group, if there is one."""
         return frozenset() if self.known is None else {self.known.group}
 
     def forget(self, groups: Set[str]) -> None:
@@ -45,7 +45,7 @@ class UnfinishedLook:
             self._missed.pods_changed |= pods_changed
 
     def goes_on(self, unfinished: Unfinished | None) -> Missed | None:
-        """Record a committed plan; return the changes that its finished group missed, or None."""
+        """Record a committed plan. If it finished the group, return the changes that the group missed, else None."""
         before, self.known = self.known, unfinished
         if before is None or (unfinished is not None and unfinished.group == before.group):
             return None

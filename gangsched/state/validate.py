@@ -1,8 +1,8 @@
 """Validation: recount every index of the state from its members.
 
-Invariant: read-only; costs a pass over every pod, so it is for tests and debugging. It states what must hold
-independently of the transition table and of the code that maintains the indexes. No complaint means: every member is in
-one state that agrees with its pod, room is taken exactly where states take it, and every index equals a recount.
+Invariant: read-only. It reads every pod, so it is for tests and debugging. It is independent of the transition table
+and of the code that maintains the indexes. No complaint means: every member is in one state that agrees with its pod,
+room is taken exactly where states take it, and every index equals a recount.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A gang as its users see it: the `Gang` of visibility.gangsched.dev (docs/visibility.md), as plain JSON values.
 
 Invariant: read-only, one gang per call, so that a caller can yield between calls. It shows the gang's own pods and
-PodGroup, and of others only how many wait before it.
+PodGroup; about other gangs it shows only how many are ahead in the queue.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ WAITING_STATES = ("pending", "held", "kept", "retry", "gated")
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """The present: monotonic seconds, and seconds since the epoch."""
+    """The current time, in monotonic seconds and in seconds since the epoch."""
 
     now_s: float
     wall_s: float
@@ -50,13 +50,13 @@ def visible_gangs(state: SchedulingState) -> list[tuple[str, str]]:
 
 
 def split(gang_id: str) -> tuple[str, str]:
-    """Namespace and name of a gang's id; a name may contain a slash."""
+    """Namespace and name in a gang's id; the name may contain a slash."""
     namespace, _, name = gang_id.partition("/")
     return namespace, name
 
 
 def queue_rank(state: SchedulingState, group_id: str, moment: Moment) -> Rank | None:
-    """Position key of a group in the queue (Q1, Q2); None if none of its pods waits."""
+    """Key of a group's position in the queue (Q1, Q2); None if none of its pods waits."""
     if group_id not in state.registry.groups:
         return None
     group = state.registry.group(group_id, moment.now_s)
@@ -87,9 +87,9 @@ def describe(
 ) -> Json | None:
     """`metadata`, `spec` and `status` of a gang; None if there is no such gang.
 
-    `position` is its place in the queue, starting at 1; `lacks` is what it lacks, in the API's form. If this process
-    has made no decision (on a standby), reason and message are copied from what the leader wrote on the PodGroup or
-    pod.
+    `position` is its place in the queue, starting at 1; `lacks` are the missing resources, in the format of the API. If
+    this process has made no decision (on a standby), reason and message are copied from what the leader wrote on the
+    PodGroup or pod.
     """
     record = state.registry.gangs.get(f"{namespace}/{name}")
     if record is None or not record.ours or record.plain:

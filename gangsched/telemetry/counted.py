@@ -1,5 +1,5 @@
-"""Meaning of each counter that its owner keeps as a plain integer: the HELP text of /metrics, and the table in the
-manual.
+"""The meaning of each counter that another component counts as a plain integer: the HELP text of /metrics, and the
+table in the manual.
 
 Invariant: `Metrics.publish` accepts only fields listed here, so that every counter is documented.
 """

@@ -1,10 +1,10 @@
-"""Debug: /debug/gangs and /debug/gangs/{ns}/{name} show the scheduler's state and last decisions as JSON.
+"""The debug pages: /debug/gangs and /debug/gangs/{ns}/{name} show the scheduler's state and last decisions as JSON.
 
-/debug/reservations lists reservations, in order, /debug/topology the levels of node labels. /debug/validate recounts
-the state, which blocks the event loop for about 4 µs per pod.
+/debug/reservations lists the reservations in order, and /debug/topology the levels of node labels. /debug/validate
+recounts the state, which blocks the event loop for about 4 µs per pod.
 
-Invariant: read-only, from memory. The pages name pods of every namespace, so they have a separate port on the
-loopback address only (reachable by `kubectl port-forward`).
+Invariant: read-only, from memory. The pages name pods of every namespace, so they have a separate port, which listens
+on the loopback address only (`kubectl port-forward` reaches it).
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ async def serve_debug(
     describe_gang: DescribeGang,
     validate: Validate,
 ) -> AsyncIterator[None]:
-    """Serve the pages inside the block; port 0 disables them. Raises SettingsError if the port is not available."""
+    """Serve the pages inside the context; port 0 disables them. Raises SettingsError if the port is not available."""
     app = debug_app(
         list_gangs=list_gangs,
         list_reservations=list_reservations,

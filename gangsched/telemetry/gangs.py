@@ -1,7 +1,7 @@
 """Metrics of gangs: numbers and reasons of waiting gangs, waits, and incidents.
 
 Invariant: as in `metrics`. Waiting gangs are counted once per scrape, and only by the leader, so that sums over
-replicas are right.
+replicas are correct.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ROUND_BUCKETS = (1, 2, 3, 5, 10, 30, 100, 300, 1_000)
 
 
 class GangMetrics(Collector):
-    """`count` and `counts` are called at scrape time; their owner replaces them."""
+    """`count` and `counts` are called at scrape time; the daemon sets them to functions of its own."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.count: Callable[[], Pending] = Pending

@@ -1,7 +1,7 @@
 """Health: /livez, /readyz and /metrics on one port, for the kubelet and Prometheus.
 
-Invariant: an answer is cheap and never waits. The pages are plain HTTP with numbers and names of caches only, so that
-the port may be open to the cluster.
+Invariant: an answer is cheap and never waits. The pages are served by plain HTTP and contain only numbers and names of
+caches, so that the port may be reachable in the cluster.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def health_app(
     waiting_for: Callable[[], Sequence[str]],
     role: Callable[[], str] | None = None,
 ) -> web.Application:
-    """The three pages. `waiting_for` lists what is not read yet ("pods", "nodes"); empty means ready.
+    """The three pages. `waiting_for` lists what has not been read yet ("pods", "nodes"); empty means ready.
 
     `role` is "leader" or "standby", None without leader election.
     """
@@ -77,7 +77,7 @@ async def serve_health(
     waiting_for: Callable[[], Sequence[str]],
     role: Callable[[], str] | None = None,
 ) -> AsyncIterator[None]:
-    """Serve the pages inside the block; port 0 disables them.
+    """Serve the pages inside the context; port 0 disables them.
 
     Raises SettingsError if the port is not available.
     """

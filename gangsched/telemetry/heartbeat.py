@@ -1,7 +1,7 @@
-"""Heartbeat: the delay of the event loop.
+"""The heartbeat measures how late the event loop is.
 
-Invariant: a blocked loop cannot report itself; it shows as a late or missing beat. /livez then answers 503 (`health`)
-and the kubelet restarts the daemon.
+A blocked loop cannot report itself, but its beat is late or missing. /livez then answers 503 (`health`) and the kubelet
+restarts the daemon.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Heartbeat:
 
     @property
     def late_s(self) -> float:
-        """Delay of the last beat, or how overdue the next one is, whichever is more."""
+        """Delay of the last beat, or how overdue the next beat is, whichever is longer."""
         return max(self.lag_s, self._now() - self._due_s, 0.0)
 
     @property

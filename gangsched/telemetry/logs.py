@@ -1,8 +1,9 @@
 """Logs: one line per event on stderr, JSON for machines or coloured text for people.
 
-Invariant: structlog and the stdlib logging of libraries write the same format; libraries log from WARNING on. Events
-may include text of tenants or servers, which can neither start a line nor move the cursor. What deserves a line is
-decided elsewhere (one per cycle that did something, one per changed verdict, never one per watch event).
+Invariant: structlog and the stdlib logging of libraries write the same format; libraries log from WARNING on. Log
+events may include text of tenants or servers, in which control characters are escaped, so that it cannot start a line
+or move the cursor. Other modules decide what is logged: one line per cycle that changed something and one per changed
+verdict, but none per watch event.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ from gangsched.settings import LogFormat, LogLevel
 def configure_logging(log_format: LogFormat, level: LogLevel, *, stream: TextIO | None = None) -> None:
     """Set up structlog and the stdlib's root logger to write to `stream` (stderr); call once, before anything logs.
 
-    JSON lines have `timestamp` (UTC, ISO 8601), `level`, `event`, and for libraries `logger`; a traceback is the text
-    `exception`.
+    JSON lines have the fields `timestamp` (UTC, ISO 8601), `level`, `event`, for libraries `logger`, and for a
+    traceback `exception`.
     """
     stream = stream or sys.stderr
     threshold = logging.getLevelNamesMapping()[level.upper()]

@@ -1,8 +1,8 @@
 """Metrics: every number for Prometheus, in a separate registry.
 
-Invariant: label values come from enums or a fixed list, so the number of series is bounded. Children are created once
-and kept, since `.labels()` costs four times as much as `.inc()`. Hot code counts in plain integers, which are read at
-scrape time (`publish`).
+Invariant: label values come from enums or a fixed list, so the number of series is bounded. The child objects of a
+metric are created once and kept, since `.labels()` costs four times as much as `.inc()`. Code that runs often counts in
+plain integers, which are read at scrape time (`publish`).
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ QUEUE_PARTS = ("active", "backoff", "parked")
 
 
 class Metrics:
-    """The daemon's metrics; one instance per daemon, its `registry` is what /metrics shows.
+    """The daemon's metrics; one instance per daemon. /metrics shows its `registry`.
 
-    `verdicts`, `rounds`, `binds` and `queue_groups` map the label's value to its kept child:
+    `verdicts`, `rounds`, `binds` and `queue_groups` map a label value to the child object:
     `metrics.verdicts[Reason.SCHEDULED].inc()`.
     """
 
@@ -84,17 +84,17 @@ class Metrics:
         gauge.labels(lease).set_function(lambda: float(leads()))
 
     def watch(self, part: str, heard_s: Callable[[], float | None], *, now: Callable[[], float]) -> None:
-        """Export the seconds since a resource was last heard of.
+        """Export the seconds since the API server last sent anything about a resource.
 
-        `heard_s` returns a time of the clock `now`, or None if the resource is not followed: then there is no series.
+        `heard_s` returns a time of the clock `now`, or None if the resource is not watched; then there is no series.
         """
         self._watches.heard[part] = (heard_s, now)
 
     def publish(self, family: str, part: str, counts: DataclassInstance) -> None:
         """Export each field of a dataclass of monotonic counters as gangsched_<family>_<field>_total{part=…}.
 
-        The dataclass is read at scrape time. Several parts share a family: `publish("reflector", "pods", counts)`.
-        `counted` documents each field.
+        The dataclass is read at scrape time. Several parts can share a family: `publish("reflector", "pods", counts)`.
+        The module `counted` documents each field.
         """
         self._published.add(
             family, part, counts, {field.name: MEANINGS[family][field.name] for field in fields(counts)}
@@ -102,7 +102,7 @@ class Metrics:
 
 
 class Children(Generic[C]):
-    """A metric's children by label value, all created at the start so that each series begins at 0."""
+    """A metric's child objects by label value, all created at the start so that each series begins at 0."""
 
     def __init__(self, metric: C, values: Iterable[str]) -> None:
         """`metric` has one label; `values` are all its values."""

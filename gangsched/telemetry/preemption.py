@@ -1,6 +1,6 @@
 """Metrics of preemption (semantics V23).
 
-Invariant: as in `metrics`; the state counts them, and `add` publishes the counts.
+Invariant: as in `metrics`. The state counts, and `add` publishes the counts.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ BUCKETS_S = (0.1, 1.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 
 
 class PreemptionMetrics:
-    """`nominations` is set by its owner; everything else comes by `add`."""
+    """The daemon sets `nominations`; all other metrics are updated by `add`."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         counter = partial(Counter, registry=registry)

@@ -1,7 +1,7 @@
 """Metrics of reservations, of backfill, and of waits (semantics H15).
 
-Invariant: the loop passes every plan, and the metrics are those of the proposal. Labels are enums or fixed lists: no
-name of a group, a node or a custom resource.
+Invariant: the loop passes every plan before its commit, and the metrics describe that plan. Label values come from
+enums or fixed lists, and never name a group, a node or a custom resource.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class _Begun:
 
 
 class ReservationMetrics:
-    """`planned` receives every plan; with reservations disabled only waits are measured."""
+    """`planned` receives every plan; if reservations are disabled, only waiting times are measured."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)

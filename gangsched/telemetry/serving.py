@@ -1,7 +1,7 @@
-"""Serving: a small web application on one address.
+"""Serve a small web application on one address.
 
-Invariant: an unavailable port is a SettingsError that names the setting to change; port 0 disables the server. `health`
-and `debug` have the pages.
+Invariant: if the port is not available, a SettingsError names the setting to change; port 0 disables the server.
+`health` and `debug` have the pages.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from gangsched.settings import SettingsError
 
 @asynccontextmanager
 async def serve(app: web.Application, host: str, port: int, *, what: str, remedy: str) -> AsyncIterator[None]:
-    """Serve `app` inside the block; `what` and `remedy` are for the error message."""
+    """Serve `app` inside the context; `what` and `remedy` are texts for the error message."""
     if port == 0:
         yield
         return

@@ -78,7 +78,9 @@ class Places:
 
     @contextmanager
     def place(self, user: str) -> Iterator[None]:
-        """Occupy one of the concurrent requests during the block. Raises RequestRefused (429) if all are in use."""
+        """Count as one of the concurrent requests inside the context. Raises RequestRefused (429) if the limit is
+        reached.
+        """
         payer = payer_of(user)
         if self._taken[payer] >= self._of_user or self._taken.total() >= self._most:
             raise RequestRefused(429, f"Too many {self._what} at once, please try again later.", retry_after_s=1)
@@ -92,7 +94,7 @@ class Places:
 
 
 class Admission:
-    """`admit` and `admit_document` limit the rate; the places limit concurrent requests."""
+    """`admit` and `admit_document` limit the rate of requests; `Places` limit the number of concurrent requests."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -110,7 +112,7 @@ class Admission:
         _refuse(self.users.take(payer_of(user), now_s) or self._all.take(now_s))
 
     def admit_document(self, user: str) -> None:
-        """Admit a request for a discovery document, which is cheap and needed by every client."""
+        """Admit a request for a discovery document, which is cheap and which every client needs."""
         _refuse(self.readers.take(payer_of(user), self._clock()))
 
 

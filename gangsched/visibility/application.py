@@ -1,8 +1,8 @@
 """The web application: authentication, authorization, and the answer.
 
 Invariant: every request passes the same checks, in this order: the front proxy's certificate (401), the request rate
-(429), headers about the body (400, 413, 415), a SubjectAccessReview (403). A refused user learns nothing, not even
-whether an object exists. A request abandoned by its client is cancelled.
+(429), headers about the body (400, 413, 415), a SubjectAccessReview (403). A refusal does not reveal whether an object
+exists. A request whose client has disconnected is cancelled.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ LIST_KINDS = {Form.WHOLE: ("GangList", API_VERSION), Form.METADATA: ("PartialObj
 
 @dataclass(slots=True, kw_only=True)
 class Parts:
-    """Parts of the application."""
+    """The parts that the application connects."""
 
     store: GangStore
     watches: Watches
@@ -75,7 +75,7 @@ class Parts:
 
 
 def application(parts: Parts) -> web.Application:
-    """All paths in one handler, so that every path, known or not, passes the checks."""
+    """The web application. One handler serves all paths, so that every path, known or not, passes the checks."""
     handler = _Handler(parts)
     app = web.Application(middlewares=[_refusals(parts.admission, parts.complaints)])
     app.router.add_route("*", "/{rest:.*}", handler.handle)

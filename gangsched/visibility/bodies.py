@@ -1,4 +1,5 @@
-"""Request bodies: which are refused unread, how others are read, and how the connection ends otherwise.
+"""Request bodies: which are refused without being read, how the others are read, and how the connection of a refused
+request ends.
 
 Invariant: nothing is decompressed, since a megabyte may contain a gigabyte. Headers are checked before any byte of the
 body is awaited (decision 0044).
@@ -49,9 +50,9 @@ async def read_body(request: web.Request, within_s: float | None = None) -> byte
 async def settle(
     request: web.Request, response: web.Response, place: Callable[[], AbstractContextManager[None]]
 ) -> None:
-    """Keep the connection of a refused request if its body is complete, otherwise close it.
+    """Keep the connection of a refused request open if its body is complete, otherwise close it.
 
-    The rest of a body is awaited in a `place`, which raises RequestRefused if there is none.
+    The rest of a body is awaited in one of the `place`s for concurrent requests. Raises RequestRefused if none is free.
     """
     is_short = (request.content_length or 0) <= BODY_BYTES
     if response.status not in {401, 408, 413} and is_short and not request.content.is_eof():
@@ -63,7 +64,7 @@ async def settle(
 
 
 def end_unread(transport: asyncio.Transport | None) -> None:
-    """Stop reading, and close the connection soon, whether or not the peer has received the answer."""
+    """Stop reading, and close the connection soon, whether or not the client has received the answer."""
     if transport is not None:
         transport.pause_reading()
         asyncio.get_running_loop().call_later(END_WITHIN_S, transport.abort)

@@ -17,7 +17,7 @@ FRAMES, CHARACTERS = 4, 1_000
 
 
 class Complaints:
-    """Logs errors caused by requests; also the logger of aiohttp's protocol."""
+    """Logs errors that requests cause; it is also the logger of aiohttp's protocol."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -25,7 +25,7 @@ class Complaints:
         self._written: dict[str, tuple[float, int]] = {}
 
     def error(self, event: str, error: BaseException | None) -> None:
-        """Log it, unless the same event was logged within the interval."""
+        """Log an error, unless the same event was logged within the interval."""
         now_s = self._clock()
         at_s, others = self._written.get(event, (float("-inf"), 0))
         if now_s < at_s + EVERY_S:
@@ -41,4 +41,4 @@ class Complaints:
         self.error(f"visibility: {message.partition(' from ')[0]}", exc_info)
 
     def debug(self, message: str, *_: object, **__: object) -> None:
-        """Ignored."""
+        """Ignore the message."""

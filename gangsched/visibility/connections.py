@@ -1,7 +1,7 @@
-"""Connections: their number and rate, and which may send HTTP.
+"""Connections: limits of their number and rate, and which of them may send HTTP requests.
 
 Invariant: new connections are limited in number and rate, since a handshake blocks the event loop for a millisecond. A
-client without a certificate gets 401 without its request being parsed (decision 0044).
+client without a certificate gets 401, and its request is not parsed (decision 0044).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ UNAUTHORIZED = _refusal()
 
 
 class Doorkeeper(asyncio.Protocol):
-    """Passes a connection with a client certificate to HTTP, and answers others without parsing."""
+    """Passes a connection with a client certificate to HTTP, and answers other connections without parsing requests."""
 
     def __init__(
         self, http: Callable[[], asyncio.Protocol], strangers: dict[asyncio.Transport, None], known: Callable[[], None]
@@ -63,7 +63,7 @@ class Doorkeeper(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """After the handshake."""
+        """Called after the TLS handshake."""
         transport = cast("asyncio.Transport", transport)  # of uvloop, which has classes of its own
         if transport.get_extra_info("peercert"):
             self._known()
@@ -78,7 +78,7 @@ class Doorkeeper(asyncio.Protocol):
         asyncio.get_running_loop().call_later(STRANGERS_FOR_S, transport.abort)
 
     def data_received(self, data: bytes) -> None:
-        """Data of a client without a certificate; ignored."""
+        """Ignore data of a client without a certificate."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(UNAUTHORIZED)
             end_unread(self._transport)
@@ -91,7 +91,7 @@ class Doorkeeper(asyncio.Protocol):
 
 
 class Connections:
-    """Accepts connections by `accept`, with `tls` once there is a certificate."""
+    """The server's connections. `accept` accepts them, with TLS once there is a certificate."""
 
     def __init__(self, runner: web.AppRunner, warn: Callable[[str], None]) -> None:
         self._runner, self._warn = runner, warn
@@ -100,13 +100,15 @@ class Connections:
         self._proxies: dict[str, Bucket] = {}
 
     def end_all(self) -> None:
-        """Close all connections after the client authority changed; clients reconnect with the new one."""
+        """Close all connections after the client authority has changed; clients reconnect and are verified with the new
+        one.
+        """
         server = self._runner.server
         for connection in server.connections if server is not None else ():
             connection.force_close()
 
     async def accept(self, listener: socket.socket) -> None:
-        """Accept connections at a limited rate; others wait in the kernel."""
+        """Accept connections at a limited rate; further connections wait in the kernel."""
         loop = asyncio.get_running_loop()
         bucket = Bucket(*HANDSHAKES, loop.time())
         greeting: dict[asyncio.Task[None], None] = {}

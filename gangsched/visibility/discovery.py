@@ -13,19 +13,19 @@ AGGREGATED = "application/json;g=apidiscovery.k8s.io;v={};as=APIGroupDiscoveryLi
 
 
 def api_group() -> Json:
-    """/apis/GROUP."""
+    """The document at /apis/GROUP."""
     version = {"groupVersion": API_VERSION, "version": VERSION}
     return {"kind": "APIGroup", "apiVersion": "v1", "name": GROUP, "versions": [version], "preferredVersion": version}
 
 
 def api_groups() -> Json:
-    """/apis."""
+    """The document at /apis."""
     group = {key: value for key, value in api_group().items() if key not in {"kind", "apiVersion"}}
     return {"kind": "APIGroupList", "apiVersion": "v1", "groups": [group]}
 
 
 def resources() -> Json:
-    """/apis/GROUP/VERSION."""
+    """The document at /apis/GROUP/VERSION."""
     return {
         "kind": "APIResourceList",
         "apiVersion": "v1",

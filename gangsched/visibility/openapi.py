@@ -208,7 +208,7 @@ SCHEMAS: Json = {
 
 @lru_cache(maxsize=1)
 def v3() -> Json:
-    """Document of this group and version."""
+    """The OpenAPI document of this group and version."""
     base = f"/apis/{API_VERSION}"
     one = f"{base}/namespaces/{{namespace}}/gangs/{{name}}"
     paths = {
@@ -227,14 +227,16 @@ def v3() -> Json:
 
 @lru_cache(maxsize=1)
 def v3_index() -> Json:
-    """/openapi/v3: location of the document; the hash changes with it."""
+    """The document at /openapi/v3: where the documents are; the hash in the path changes with the content."""
     digest = hashlib.sha256(json.dumps(v3(), sort_keys=True).encode()).hexdigest()[:32].upper()
     return {"paths": {f"apis/{API_VERSION}": {"serverRelativeURL": f"/openapi/v3/apis/{API_VERSION}?hash={digest}"}}}
 
 
 @lru_cache(maxsize=1)
 def v2() -> Json:
-    """/openapi/v2 without definitions, which clients read in v3; the API server requires a document."""
+    """The document /openapi/v2, without definitions, because clients read those in v3; the API server requires the
+    document.
+    """
     info = {"title": "gangsched visibility", "version": __version__}
     return {"swagger": "2.0", "info": info, "paths": {}, "definitions": {}}
 

@@ -1,4 +1,4 @@
-"""Pace: limits the share of the event loop that the gangs API uses, in slices.
+"""Pace: limits the share of the event loop's time that the gangs API uses, and splits its work into slices.
 
 Invariant: a slice takes about `SLICE_S` at most. One pace uses at most its share of the loop, however many requests
 there are; a burst of `BURST_S` is free. Forks for reviews have a separate pace, so that lists do not wait for them.
@@ -17,9 +17,10 @@ BURST_S = 0.5
 
 
 class Pace:
-    """Work calls `step` between its parts; `spent_s` is its total CPU time.
+    """Work calls `step` between its parts. `spent_s` is its total CPU time.
 
-    CPU time, because on a busy machine waiting for a core must not slow the work twice.
+    CPU time is measured, because otherwise work would be slowed down once more when it waits for a core on a busy
+    machine.
     """
 
     def __init__(
@@ -37,7 +38,7 @@ class Pace:
 
     @asynccontextmanager
     async def work(self) -> AsyncIterator[Callable[[], Awaitable[None]]]:
-        """A piece of work on the loop; yields the `step` to call between its parts."""
+        """Inside the context, do a piece of work on the event loop; it yields the `step` to call between its parts."""
         began_s = self._work_clock()
 
         async def step() -> None:

@@ -1,4 +1,4 @@
-"""Interfaces of the server to the rest of the daemon: types only."""
+"""Interfaces of the server to the other parts of the daemon: types only."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ApiAnswer:
 
     @property
     def is_ok(self) -> bool:
-        """Whether it is a success."""
+        """Whether the answer is a success."""
         return 200 <= self.status < 300
 
 
@@ -36,7 +36,7 @@ class Calls(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clocks:
-    """Monotonic seconds and epoch seconds."""
+    """The clocks: monotonic seconds and epoch seconds."""
 
     now_s: Callable[[], float]
     wall_s: Callable[[], float]

@@ -1,6 +1,6 @@
 """Requests: paths and queries, parsed as in the API server.
 
-Invariant: anything unknown is refused, never guessed; names may contain whatever a path segment can.
+Invariant: anything unknown is refused; names may contain every character that a path segment may contain.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LONGEST_WATCH_S = 1_800
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A resource of this API: `namespace` is "" for all of them, `name` for a collection."""
+    """A resource of this API. `namespace` is "" for all namespaces, `name` is "" for a collection."""
 
     resource: str
     namespace: str = ""
@@ -31,7 +31,7 @@ class Target:
 
 
 def target_of(raw_path: str) -> Target | None:
-    """Target of a percent-encoded path below this group and version; None if it is not a resource of this API."""
+    """The target of a percent-encoded path below this group and version; None if it is not a resource of this API."""
     prefix = f"/apis/{API_VERSION}/"
     if not raw_path.startswith(prefix):
         return None
@@ -48,7 +48,7 @@ def target_of(raw_path: str) -> Target | None:
 
 @dataclass(frozen=True, slots=True)
 class ListOptions:
-    """metav1.ListOptions, as far as they apply here; `after` is the last key of the previous page."""
+    """The fields of metav1.ListOptions that apply here; `after` is the last key of the previous page."""
 
     limit: int = 0
     after: Key | None = None
@@ -84,7 +84,7 @@ def list_options(query: Mapping[str, str]) -> ListOptions:
 
 
 def token_of(after: Key, version: int) -> str:
-    """`continue` token of a page that ends with this key."""
+    """The `continue` token of a page whose last key is this one."""
     return base64.urlsafe_b64encode(json.dumps([*after, version]).encode()).decode().rstrip("=")
 
 

@@ -82,19 +82,19 @@ class Server:
 
     @property
     def is_open(self) -> bool:
-        """Whether connections are accepted: there is a certificate."""
+        """Whether connections are accepted, which requires a certificate."""
         return self._connections.tls is not None
 
     @property
     def awaits_leader(self) -> bool:
-        """Whether a standby has no certificate because no leader has created the first one
+        """Whether this is a standby without a certificate, because no leader has created the first one
         (`Identity.awaits_leader`).
         """
         return self._identity.awaits_leader
 
     @asynccontextmanager
     async def serving(self, listener: socket.socket) -> AsyncIterator[None]:
-        """Serve clients of `listener` inside the block."""
+        """Serve clients of `listener` inside the context."""
         await self._runner.setup()
         parts = (self._look(), self._watches.run(), self._connections.accept(listener))
         tasks = [asyncio.create_task(part, name="visibility") for part in parts]

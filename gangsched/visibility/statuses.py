@@ -26,7 +26,7 @@ WORDS, COMPLAINTS = 300, 5
 
 
 class RequestRefused(Exception):  # noqa: N818  (an answer, not a bug)
-    """The request is refused; `retry_after_s` is for 429 and 503."""
+    """The request is refused; `retry_after_s` is set for 429 and 503."""
 
     def __init__(self, code: int, message: str, *, retry_after_s: int = 0, details: Json | None = None) -> None:
         super().__init__(message)
@@ -49,7 +49,7 @@ class RequestRefused(Exception):  # noqa: N818  (an answer, not a bug)
 
 
 def invalid(kind: str, name: str, complaints: list[tuple[str, str]]) -> RequestRefused:
-    """Status 422 with the invalid fields and their errors, up to the size limit."""
+    """A Status 422 that lists the invalid fields with their errors, up to the size limit."""
     complaints = [
         (field, text if len(text) <= WORDS else f"{text[:WORDS]}…") for field, text in complaints[:COMPLAINTS]
     ]

@@ -1,1 +1,1 @@
-"""The scheduling queue: which groups are planned next, and which events wake the others."""
+"""The scheduling queue: which groups are planned next, and which events wake up the others."""

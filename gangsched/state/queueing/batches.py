@@ -1,8 +1,8 @@
-"""Which of thousands of ready groups the next plan is given (semantics Q1, Q4).
+"""Which of thousands of ready groups the next plan decides (semantics Q1, Q4).
 
-Invariant: groups are given in the order in which plans decide them, and each that is ready comes to a plan after at
-most as many plans as decide the others. The order of thousands is found once and followed until it ends or has become
-too old, for to sort all of them takes longer than to decide some.
+Invariant: groups are passed to plans in the order in which plans decide them. Each ready group is part of a plan after
+at most as many plans as are needed to decide the others. If thousands are ready, their order is computed once and
+followed until its end, or until it is too old, because sorting all of them takes longer than deciding some.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MOST: Final = 1_000
 
 
 class Batches:
-    """The order that is followed; empty while few groups are ready. `rank` is their sort key."""
+    """The order that is being followed; empty while few groups are ready. `rank` is the sort key."""
 
     def __init__(self, registry: Registry, rank: Callable[[Group], Any]) -> None:
         self._registry, self._rank = registry, rank
@@ -28,9 +28,10 @@ class Batches:
         self._known: set[str] = set()  # those in `_rest`
 
     def next(self, ready: Set[str], always: Callable[[], Set[str]], looked_at: Set[str], now_s: float) -> Set[str]:
-        """Groups for the next plan: those that are `always` given, those that have become ready, then others in order.
+        """Groups for the next plan: those that are `always` included, those that have become ready, then others in
+        order.
 
-        Those that the last plans `looked_at` come again when all others have been decided (decision 8).
+        Groups that the last plans `looked_at` follow once all others have been decided (decision 8).
         """
         if len(ready) <= MOST:
             self._follow(())

@@ -1,9 +1,9 @@
 """Parked groups, indexed by the shapes that they need room for (semantics Q3).
 
 Invariant: an event costs a few column comparisons, and one evaluation per shape that fits on a node with freed room.
-Groups are woken in queue order while the room suffices for them, for a few shapes at a time; groups behind them follow
-once these were decided and left some room, in growing batches, so that no group is missed. For each shape it is
-remembered what its groups were told about room, so that outdated messages are rewritten (semantics E1).
+Groups are woken up in queue order while the room suffices for them, a few shapes at a time. Once these were decided and
+left some room, the groups behind them are woken up in growing batches, so that no group is missed. For each shape the
+amounts last reported to its groups are stored, so that outdated messages are rewritten (semantics E1).
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ Facts: TypeAlias = tuple[int, ...]
 
 
 class Stay(NamedTuple):
-    """Backfill class of a group: its run time and priority; groups of another `kind` are never compared."""
+    """Backfill class of a group: its run time and priority. Groups of different `kind` are never compared."""
 
     run_time_s: float = math.inf
     priority: int = 0
     kind: Hashable = None
 
     def passes_no_more_than(self, other: Stay) -> bool:
-        """Whether reservations that restrict `other` restrict this class as well (H8)."""
+        """Whether reservations that keep `other` out would also keep groups of this class out (H8)."""
         longer = self.run_time_s >= other.run_time_s
         return longer and self.priority <= other.priority and self.kind == other.kind
 
@@ -61,17 +61,17 @@ class _Kind:
 
     @classmethod
     def of(cls, needs: tuple[Need, ...]) -> _Kind:
-        """The need; a count of 0 means any room at all."""
+        """The need of a shape in its group; a count of 0 means that any room may help."""
         counts = {need.shape: max(need.count, 1) for need in needs}
         return cls(counts, tuple(need for need in needs if need.count))
 
     def within(self, shape: Shape) -> tuple[str, ...]:
-        """Labels of one domain that must have the room for a shape; none if any room may help."""
+        """Node labels of which one domain must have the room for a shape; empty if any room may help."""
         return next((need.within for need in self.required if need.shape is shape), ())
 
     @cached_property
     def rows(self) -> Mapping[tuple[str, ...], tuple[tuple[str, int, int], ...]]:
-        """By labels `within`, sums that one domain must have: ⌊free/a⌋ of a resource, and the required amount (L11).
+        """By labels `within`, totals that one domain must have: ⌊free/a⌋ of a resource, and the required number (L11).
 
         Only for groups with several needs: for a single need, the room for its shape is more precise.
         """
@@ -104,35 +104,35 @@ class _Waiting:
 
     @property
     def least(self) -> int:
-        """The fewest pods that anybody needs room for."""
+        """The smallest number of pods for which any group needs room."""
         return min(kind.counts[self.shape] for kind in self.by_kind)
 
     @property
     def within(self) -> tuple[str, ...]:
-        """Labels of one domain that must have the room for each group; none if these differ."""
+        """Node labels of which one domain must have the room for each group; empty if they differ."""
         found = {kind.within(self.shape) for kind in self.by_kind}
         return found.pop() if len(found) == 1 else ()
 
     @property
     def is_loose(self) -> bool:
-        """Whether room of any kind may help somebody, also where no pod of the shape fits."""
+        """Whether any kind of room may help some group, even if no pod of the shape fits."""
         return any(not kind.required for kind in self.by_kind)
 
     def is_kept_from(self, count: int, stay: Stay) -> bool:
-        """Whether reservations are known to leave no room to so many pods of such a group."""
+        """Whether reservations are known to leave no room for so many pods of a group of this class."""
         return any(count >= least and stay.passes_no_more_than(other) for least, other in self.kept_from)
 
     @property
     def first(self) -> Entry:
-        """The one before all others."""
+        """The first group in queue order."""
         return min(entries[0] for entries in self.by_kind.values())
 
     def next(
         self, rooms: int, stays: Mapping[str, Stay], most: Callable[[_Kind], int], heads: Set[str]
     ) -> Iterator[str]:
-        """The groups to wake if there is room for `rooms` pods, behind the group that was tried last.
+        """The groups to wake up if there is room for `rooms` pods, behind the group that was tried last.
 
-        `most` is, for a kind, the number of groups that have all required room. Room that is reserved against all other
+        `most` is the number of groups, by kind, that have all required room. Room that is reserved against all other
         groups may be reserved for one of the `heads`.
         """
         heap = []
@@ -186,17 +186,17 @@ class Parked:
 
     @property
     def minds_pods(self) -> bool:
-        """Whether a change of pods or their labels on any node may help a parked group."""
+        """Whether a change of pods or of their labels on any node may help a parked group."""
         return any(map(minds_pods, self._loose))
 
     @property
     def has_pending(self) -> bool:
-        """Whether shapes with freed room still have to be evaluated."""
+        """Whether there are shapes with freed room that still have to be evaluated."""
         return self._rows.any_pending
 
     @property
     def is_reviewed(self) -> bool:
-        """Whether the last `told_falsely` completed its pass over all shapes."""
+        """Whether the last `told_falsely` has completed a pass over all shapes."""
         return not self._unreviewed
 
     def add(
@@ -249,7 +249,7 @@ class Parked:
             self._loose.pop(shape, None)
 
     def rerank(self, rank_of: Callable[[str], Rank]) -> None:
-        """Update the order of groups, including groups that were woken and not decided since."""
+        """Update the order of groups, including groups that were woken up and not decided since."""
         self._needs = {group: (needs, rank_of(group) if needs else ()) for group, (needs, _) in self._needs.items()}
         for waiting in self._by_shape.values():
             waiting.tried = None
@@ -262,11 +262,11 @@ class Parked:
     def helped(
         self, snapshot: Snapshot, freed: set[str], *, pods_changed: bool, heads: Set[str] = frozenset()
     ) -> set[str]:
-        """The first groups to wake after room was freed on these nodes; `next_to_wake` returns the next ones.
+        """The first groups to wake up after room was freed on these nodes; `next_to_wake` returns the following ones.
 
-        `pods_changed`: pods moved, or nodes changed labels. A shape is helped if a pod of it fits on a freed node, or
-        if it depends on other pods and those changed. `heads` are woken if there is room for them, since reserved room
-        is theirs.
+        `pods_changed`: pods moved, or nodes changed labels. A shape is helped if one of its pods fits on a freed node,
+        or if it depends on other pods and those changed. `heads` are woken up if there is room for them, because
+        reserved room is for them.
         """
         self._freed = freed | self._freed if self.has_pending else set(freed)
         nodes = _indices(snapshot, freed)
@@ -285,7 +285,7 @@ class Parked:
         return self._may_use(shape, snapshot, nodes) or (pods_changed and minds_pods(shape))
 
     def next_to_wake(self, snapshot: Snapshot) -> set[str]:
-        """The next groups to wake of shapes with freed room, if the room is still there."""
+        """The next groups to wake up of shapes with freed room, if that room is still free."""
         there = self._rows.fitting(snapshot, _indices(snapshot, self._freed))
         there[self._rows.rows_of(self._loose)] = True
         self._rows.keep_pending(there)
@@ -320,11 +320,12 @@ class Parked:
         return may_be and (not (kind := self._kinds[needs]).required or self._copies(kind, snapshot) > 0)
 
     def tried(self, group: str, *, kept_from: tuple[int, Stay] | None = None) -> list[Shape]:
-        """A group was decided, or is gone; return the shapes whose next groups are to be woken for the remaining room.
+        """Record that a group was decided or is gone; return the shapes whose next groups must be woken up for the
+        remaining room.
 
-        It may have taken less than it was woken for, or other room, such as room promised to it alone. `kept_from`:
-        (pods, Stay) of a group refused only by reservations, which also refuse groups that need at least as many pods
-        and pass no more of them.
+        The group may have used less room than it was woken up for, or other room, such as room promised to it alone.
+        `kept_from`: (pods, Stay) of a group that only reservations refused. They also refuse groups that need at least
+        as many pods and whose class passes no more reservations.
         """
         passed = []
         for shape, entry in self._woken.pop(group, ()):
@@ -337,7 +338,7 @@ class Parked:
         return passed
 
     def behind(self, shapes: set[Shape], snapshot: Snapshot, *, heads: Set[str] = frozenset()) -> set[str]:
-        """The next groups to wake of shapes whose earlier groups were woken and decided."""
+        """The next groups to wake up of shapes whose earlier groups were woken up and decided."""
         woken: set[str] = set()
         for shape in (each for each in shapes & self._by_shape.keys() if not self._rows.is_pending(each)):
             waiting = self._by_shape[shape]
@@ -348,7 +349,7 @@ class Parked:
     def told_falsely(self, snapshot: Snapshot, most: int) -> list[str]:
         """At most `most` groups whose reported room is outdated.
 
-        Each call evaluates a few shapes, in rotation; `is_reviewed` is true after the last ones.
+        Each call evaluates a few shapes, in rotation; after the last ones `is_reviewed` is true.
         """
         found: list[str] = []
         if not self._unreviewed:

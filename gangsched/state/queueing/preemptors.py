@@ -1,10 +1,10 @@
-"""Groups that wait for room which they may preempt; more than freed room wakes them (semantics V25).
+"""Groups that wait for room which they may preempt; other events than freed room also wake them up (semantics V25).
 
-Invariant: a preemptor is examined again within `EVERY_S` of a change on a node that could hold one of its pods when
-empty, or on which others are held back for it: a pod, a nomination, a budget or the node itself changed, or a pod may
-be evicted now. Of equal preemptors (a *kind*) only the first in rank is examined: what does not help it helps none
-behind it. So an event costs one check per kind, and at most `AT_ONCE` examinations per second, however many groups
-wait.
+Invariant: a preemptor is examined again within `EVERY_S` of a change on a node that could hold one of its pods if it
+were empty, or on which others are held back for it. Changes are those of a pod, a nomination, a budget or the node
+itself, or that a pod has become old enough to be evicted. Of equal preemptors (a *kind*) only the first in rank is
+examined, because a change that does not help it helps none behind it. So an event costs one check per kind, and there
+are at most `AT_ONCE` examinations per second, however many groups wait.
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ class _PreemptorKind(NamedTuple):
 
 
 class Preemptors:
-    """Waiting preemptors; `version` increases with every change that may help one and invalidates earlier results."""
+    """Waiting preemptors. `version` increases with every change that may help one, which invalidates earlier
+    results.
+    """
 
     def __init__(self) -> None:
         self.version = 0
@@ -62,7 +64,7 @@ class Preemptors:
         return group in self._of
 
     def put(self, group: Group, found: NotHelpful) -> None:
-        """Preemption was allowed but did not help the group."""
+        """Record that preemption was allowed but did not help the group."""
         self.remove(group.id)
         woken = self._woken.pop(group.id, None)
         if found.why not in UNHELPED:
@@ -95,13 +97,15 @@ class Preemptors:
             self._pending.pop(kind, None)
 
     def note(self, nodes: Iterable[str], *, anywhere: bool = False) -> None:
-        """Something changed on these nodes, or `anywhere`, that may help a preemptor."""
+        """Record a change on these nodes, or `anywhere`, that may help a preemptor."""
         self._changed.update(nodes)
         self._is_anywhere |= anywhere
         self.version += 1
 
     def look(self, snapshot: Callable[[], Snapshot], lowest_priority: int | None, now_s: float) -> list[str]:
-        """Groups to examine; `lowest_priority` is that of all running pods, at or below which none can preempt."""
+        """Groups to examine. `lowest_priority` is that of all running pods; groups of this priority or lower cannot
+        preempt.
+        """
         if not self._is_due or now_s < self._looked_s + EVERY_S:
             return []
         self._looked_s = now_s

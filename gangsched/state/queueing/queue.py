@@ -1,7 +1,7 @@
-"""The queue of groups: active, parked (refused), backing off; and what wakes which group (semantics Q3).
+"""The queue of groups: active, parked (refused) or backing off; and which events wake up which group (semantics Q3).
 
-Invariant: a refused group is planned again at once when a change could help it, and only then; in any case after
-`SAFETY_NET_S`. `parked` decides which groups an event helps, `core.queue_sort` their order.
+Invariant: a refused group is planned again as soon as a change could help it, and otherwise only after `SAFETY_NET_S`.
+`parked` decides which groups an event helps, `core.queue_sort` their order.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ REVIEWED_GROUPS = 500
 
 
 class Queue:
-    """The groups to plan; `passed` are shapes of which woken groups were decided."""
+    """The groups to plan; `passed` are shapes of which woken groups have been decided."""
 
     def __init__(self, *, unattended: bool = False) -> None:
         """`unattended`: nobody reads messages and no event is ever missed, as in a simulation.
@@ -69,10 +69,10 @@ class Queue:
         stay: Stay | None = None,
         kept: bool = False,
     ) -> None:
-        """Park a group that was refused (or is done); only room for `needs` can help it, none if empty.
+        """Park a group that was refused (or needs nothing more). Only room for `needs` can help it; none can if empty.
 
-        `snapshot` is the one that it was refused on, `rank` its place in the order. `kept`: only reservations refused
-        it, and they also refuse any group that needs as many pods of its one shape and passes no more of them.
+        It was refused on `snapshot`, and `rank` is its place in the order. `kept`: only reservations refused it, and
+        they would also refuse any group that needs as many pods of the same shape and passes no more reservations.
         """
         self._active.discard(group)
         exact = kept and len(needs) == 1 and needs[0].count > 0
@@ -97,7 +97,7 @@ class Queue:
         self._until_s[group] = now_s + delay_s
 
     def forgive(self, group: str) -> None:
-        """Plan a regrouped group once before it backs off again."""
+        """Plan a regrouped group once more before it backs off again."""
         self._until_s.pop(group, None)
 
     def backs_off(self, group: str, now_s: float) -> bool:
@@ -122,7 +122,7 @@ class Queue:
             known.pop(group, None)
 
     def ready(self, now_s: float) -> set[str]:
-        """The groups to plan now, including those due by the safety net."""
+        """The groups to plan now, including those that the safety net makes due."""
         self._now_s = now_s
         oldest_s = next(iter(self._parked_s.values()), math.inf)
         if now_s - oldest_s >= self._sweep_every_s:
@@ -138,7 +138,7 @@ class Queue:
         return self._active - self._until_s.keys()
 
     def minds_pods(self) -> bool:
-        """Whether a change of pods or their labels on any node may help a parked group."""
+        """Whether a change of pods or of their labels on any node may help a parked group."""
         return self.parked.minds_pods
 
     def wake(
@@ -158,16 +158,16 @@ class Queue:
             self.activate(group)
 
     def wake_behind(self, snapshot: Snapshot, heads: Set[str] = frozenset()) -> None:
-        """Activate the groups behind those that were woken and decided since the last call.
+        """Activate the groups behind those that were woken up and decided since the last call.
 
-        The room that these were refused may be reserved for one of the `heads`.
+        Room that was refused to these may be reserved for one of the `heads`.
         """
         passed, self.passed = self.passed, set()
         for group in self.parked.behind(passed, snapshot, heads=heads):
             self.activate(group)
 
     def room_changed(self, now_s: float) -> None:
-        """Messages of parked groups about room may be outdated."""
+        """Record that messages of parked groups about room may be outdated."""
         if self._review_s is None and len(self.parked) and not self._unattended:
             self._review_s = max(now_s + REVIEW_AFTER_S, self._reviewed_s + REVIEW_EVERY_S)
 
@@ -200,7 +200,7 @@ class Queue:
         return min(deadlines, default=None)
 
     def part(self, group: str) -> str:
-        """The part of the queue that has the group; "" for an unknown one."""
+        """The part of the queue that contains the group; "" for an unknown group."""
         if group in self._until_s:
             return "backoff"
         if group in self._active:

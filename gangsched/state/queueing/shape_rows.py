@@ -1,8 +1,8 @@
-"""Requests of shapes as rows, so that a few column comparisons find which of thousands fit.
+"""Requests of shapes as rows, so that a few column comparisons find which of thousands of shapes fit.
 
-Invariant: exact integers, no clock. It compares resources only, so a shape that does not fit here fits nowhere;
-eligible nodes are checked afterwards. Rows are ordered by the first groups that need them, so the next shape is found
-without a scan.
+Invariant: exact integers, no clock. Only resources are compared, so a shape that does not fit here fits nowhere; the
+caller checks eligible nodes afterwards. Rows are ordered by the first group that needs each shape, so the next shape is
+found without a scan.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Entry: TypeAlias = tuple[tuple[Any, ...], str]
 class ShapeRows:
     """`requests[row][resource]`; unused rows request more than any node offers.
 
-    Shapes with freed room that were not evaluated since are pending.
+    *Pending* shapes have freed room and have not been evaluated since.
     """
 
     def __init__(self) -> None:
@@ -45,9 +45,9 @@ class ShapeRows:
         self._order: list[tuple[Entry, int]] = []
 
     def put(self, shape: Shape, least: int, first: Entry, within: tuple[str, ...] = ()) -> None:
-        """Add the shape; at least `least` pods must fit to help any group, in one domain of the labels `within`.
+        """Add a shape. At least `least` of its pods must fit to help any group, in one domain of the labels `within`.
 
-        `first` would be the first group helped.
+        `first` is the first group that would be helped.
         """
         row = self._rows.get(shape)
         if row is None:
@@ -107,8 +107,8 @@ class ShapeRows:
     def fitting(self, snapshot: Snapshot, nodes: Ints) -> Bools:
         """Rows of shapes with a pod that fits on one of these nodes, and whose smallest need fits in total.
 
-        The total is that of the domains of these nodes where all must be in one domain. Complexity: shapes times nodes
-        with distinct free room.
+        If all pods must be in one domain, the total is that of the domains of these nodes. Complexity: shapes times
+        nodes with distinct free room.
         """
         in_use = len(self._shapes)
         fits = np.zeros(in_use, dtype=np.bool_)

@@ -1,8 +1,8 @@
-"""The watched needs of a parked group: a single one if it needs room for very many shapes.
+"""The needs of a parked group that are watched: a single one if it needs room for very many shapes.
 
-Invariant: watched needs have room whenever all needs have, so no group stays parked wrongly. A group of thousands of
-shapes may be examined more often than one of few, but parking it is as cheap: comparing 2,000 shapes with 5,000 nodes
-took 0.6 s.
+Invariant: if there is room for all needs, there is room for the watched ones, so no group stays parked wrongly. A group
+of thousands of shapes may be examined more often than necessary, but parking it is cheap, while comparing all of 2,000
+shapes with 5,000 nodes took 0.6 s.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ TOLERATES_ALL = (Toleration(operator="Exists"),)
 def watched(needs: tuple[Need, ...], room_of: Callable[[Shape], int]) -> tuple[Need, ...]:
     """The needs to watch; `room_of` returns the number of pods of a shape that fit now.
 
-    For a group with many needs: the need for which it was refused, while that lacks room, since no other room helps
-    until then. Otherwise a need that all others include.
+    For a group with many needs, this is the need for which it was refused, while there is too little room for it, since
+    no other room helps until then. Otherwise it is a need that is part of all others.
     """
     if len(needs) <= MOST_WATCHED:
         return needs

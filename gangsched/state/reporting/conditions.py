@@ -1,7 +1,8 @@
 """The condition of each waiting pod (semantics E1).
 
-Invariant: pure. Changing counts are written once per gang: on its PodGroup, else on its oldest waiting pod; its other
-pods say what does not change, and where to look. A pod that no gang rule holds back has its complete message itself.
+Invariant: pure. Changing counts are written once per gang: on its PodGroup, else on its oldest waiting pod; the
+conditions of its other pods have the part that does not change, and name that object. A pod that may start alone has
+its complete message in its own condition.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ NO_NODE = "no node was found for this pod"
 
 @dataclass(frozen=True, slots=True)
 class PodCondition:
-    """A condition to write: `text`, of which `message` is the part that does not change.
+    """A condition to write. `text` is the whole message, `message` the part of it that does not change.
 
     If only the rest changes, it is written again after `repeat_s` at the earliest.
     """
@@ -42,7 +43,9 @@ class PodCondition:
 def pod_conditions(
     record: GangRecord, gang: Gang, verdict: Verdict, faults: Sequence[str]
 ) -> Iterator[tuple[Pod, PodCondition]]:
-    """Yield the condition of every waiting pod; without any other reason, `faults` of its group are the reason."""
+    """Yield the condition of every waiting pod. If a pod has no other reason, its reason is in `faults` of its
+    group.
+    """
     waiting = [*gang.pending, *gang.retry, *(placement.pod for placement in (*gang.kept, *gang.held))]
     notes = dict(verdict.notes)
     of_gang: Refusal | None = verdict.of_gang(gang.id)

@@ -24,8 +24,8 @@ LASTING = frozenset(
 
 
 def lasting(record: GangRecord, gang: Gang, accusers: Sequence[GroupRecord]) -> Iterator[tuple[str, str]]:
-    """Yield (reason, sentence) for invalid values, fields without effect, groups without mutual listing, members of
-    other schedulers, and a gang below its minimum.
+    """Yield (reason, sentence) for lasting problems: invalid values, fields without effect, gangs that do not list each
+    other, members of other schedulers, and a gang below its minimum.
     """
     for problem in record.problems:
         yield Reason.INVALID_GANG.value, problem.text
@@ -49,7 +49,7 @@ def pod_ref(pod: Pod) -> ObjectRef:
 
 
 def gang_ref(record: GangRecord) -> ObjectRef | None:
-    """Reference for an Event on the gang: its PodGroup, else its oldest pod (semantics E2)."""
+    """The object of an Event about the gang: its PodGroup, else its oldest pod (semantics E2)."""
     pod_group = record.pod_group
     if pod_group is not None:
         version = f"{pod_group.api_group}/{pod_group.version}"

@@ -1,8 +1,8 @@
 """Counts and durations of gangs, for metrics.
 
-Invariant: it decides nothing and has no names. A gang's wait begins when it first has its quorum and ends when enough
-binds for its minimum succeeded. A gang that loses its quorum, or starts again, waits again; after a restart the wait
-begins with the first list.
+Invariant: no decisions and no names of gangs. The waiting time of a gang begins when it first has its quorum, and ends
+when enough binds for its minimum have succeeded. A gang that loses its quorum, or starts again, waits again; after a
+restart the wait begins with the first list.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ MOST_KEPT = 10_000
 
 @dataclass(slots=True)
 class GangCounts:
-    """Counters: groups that yielded (D1) or timed out (T2), members that a kubelet rejected (B6), objects set aside
-    (I8).
+    """Counters: groups that yielded (D1) or timed out (T2), members that a kubelet rejected (B6), objects that were set
+    aside (I8).
     """
 
     yielded: int = 0
@@ -45,7 +45,7 @@ class GangCounts:
 
 @dataclass(slots=True)
 class Pending:
-    """Numbers of waiting gangs and pods by reason, of broken gangs (B5) and of held pods (R3)."""
+    """The number of waiting gangs and pods by reason, of broken gangs (B5), and of pods with a hold (R3)."""
 
     gangs: Counter[str] = field(default_factory=Counter)
     pods: Counter[str] = field(default_factory=Counter)
@@ -67,7 +67,9 @@ Part: TypeAlias = tuple[str, bool, int, int, bool]
 
 
 class PendingCount:
-    """Keeps `Pending` current by recounting only changed groups: a scrape must not count 50,000 waiting ones."""
+    """Keeps `Pending` up to date by recounting only changed groups, because a scrape must not count 50,000 waiting
+    ones.
+    """
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
@@ -76,11 +78,11 @@ class PendingCount:
         self._changed: set[str] = set()
 
     def changed(self, group_ids: Iterable[str]) -> None:
-        """Mark groups that changed or are gone for a recount."""
+        """Record groups that changed or are gone, for a recount."""
         self._changed.update(group_ids)
 
     def catch_up(self, most: int = COUNTED_PER_REFRESH) -> None:
-        """Recount some of the changed groups; `now` recounts the rest."""
+        """Recount some of the changed groups; `now` recounts the remaining ones."""
         registry, known = self._registry, self._parts
         for _ in range(min(most, len(self._changed))):
             group_id = self._changed.pop()
@@ -105,7 +107,7 @@ class PendingCount:
 
 
 def parts_of(registry: Registry, group: GroupRecord) -> tuple[Part, ...]:
-    """Contribution of a group's waiting gangs to `Pending`."""
+    """What the waiting gangs of a group add to `Pending`."""
     gangs = [gang for gang in map(registry.view, group.gangs) if gang.waiting]
     verdict = group.verdict
     if not gangs:
@@ -124,7 +126,7 @@ def _part(gang: Gang, reason: str) -> Part:
 
 
 def count_pending(registry: Registry) -> Pending:
-    """Count everything from scratch."""
+    """Count all waiting gangs and pods again."""
     found = Pending()
     for group in registry.groups.values():
         for part in parts_of(registry, group):
@@ -134,7 +136,7 @@ def count_pending(registry: Registry) -> Pending:
 
 @dataclass(frozen=True, slots=True)
 class GangStart:
-    """A gang of minimum `min_member` started: its wait and number of rounds."""
+    """A gang with the minimum `min_member` has started: its waiting time and number of rounds."""
 
     min_member: int
     wait_s: float
@@ -152,14 +154,14 @@ class _Wait:
 
 
 class GangWaits:
-    """Waits of gangs with a quorum that have not started. Plain pods are not timed."""
+    """Waiting times of gangs that have a quorum and have not started; plain pods are not measured."""
 
     def __init__(self) -> None:
         self._waits: dict[str, _Wait] = {}
         self._started: deque[GangStart] = deque(maxlen=MOST_KEPT)
 
     def changed(self, group: GroupRecord, gangs: Iterable[Gang], now_s: float) -> None:
-        """Update the waits of a changed group; `gangs` are its current gangs."""
+        """Update the waiting times of a changed group; `gangs` are its current gangs."""
         for gang in gangs:
             wait = self._waits.get(gang.id)
             if gang.plain or gang.satisfied:

@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Start:
-    """Outcome of the binds of one gang so far: how many are bound, and which were refused and why."""
+    """Results of the binds of one gang so far: how many pods are bound, and which were refused and why."""
 
     bound: int = 0
     refused: list[str] = field(default_factory=list)
 
     @property
     def text(self) -> str:
-        """Text to report once all binds are answered; "" if none succeeded."""
+        """The text to report once all binds are answered; "" if none succeeded."""
         if not self.bound:
             return ""
         text = "1 pod is bound" if self.bound == 1 else f"{self.bound} pods are bound together"
@@ -29,7 +29,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class WrittenStatus:
-    """A PodGroup's status as written at `at_s`; `uid` is the object's."""
+    """The status of a PodGroup as written at `at_s`; `uid` is the PodGroup's."""
 
     uid: str
     status: dict[str, object]
@@ -38,7 +38,7 @@ class WrittenStatus:
 
 @dataclass(slots=True)
 class Reported:
-    """Last reports on one gang."""
+    """What was last reported about one gang."""
 
     #: The condition of each pod by uid, and the monotonic second in which it was reported.
     pods: dict[str, tuple[PodCondition, float]] = field(default_factory=dict)

@@ -1,8 +1,8 @@
 """Reports: what has changed since the last report, and when the next one is due (semantics E1-E4).
 
-Invariant: a verdict is reported once it stood for `settle_s`, and only if it differs from the last report; changing
-counts alone are written no more often than their text allows. Reports never change a decision. The texts come from
-`conditions`, `status` and `gang_events`.
+Invariant: a verdict is reported once it has not changed for `settle_s`, and only if it differs from the last report. If
+only counts change, the report is written no more often than its text allows. Reports never change a decision. The texts
+come from `conditions`, `status` and `gang_events`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class _Moment:
 
 
 class Reports:
-    """Due times of the next report of each group; the last reports are in the gang's record."""
+    """When the next report of each group is due; the last reports are in the gang's record."""
 
     def __init__(self, *, settle_s: float, reservations: ReservationLimits | None = None) -> None:
         self._settle_s = settle_s
@@ -55,16 +55,16 @@ class Reports:
         self.reservations = ReservationReports(reservations or ReservationLimits())
 
     def reserved(self, reservations: Reservations, *, now_s: float, wall_s: float) -> None:
-        """Record the reservations after a plan; changes are reported once they have settled."""
+        """Record the reservations after a plan; changes are reported once they have lasted for a while."""
         for group_id in self.reservations.update(reservations, wall_s=wall_s):
             self.note(group_id, now_s)
 
     def note(self, group_id: str, now_s: float) -> None:
-        """Report a changed group once it has settled."""
+        """Report a changed group once it no longer changes."""
         self._look_at(group_id, now_s + self._settle_s)
 
     def answered(self, record: GangRecord, member: Member, outcome: Outcome) -> None:
-        """Record that the bind of a gang's member ended."""
+        """Record that the bind of one of the gang's members was answered."""
         start = record.reported.start = record.reported.start or Start()
         if isinstance(outcome, Bound):
             start.bound += 1
@@ -89,7 +89,7 @@ class Reports:
         return reports
 
     def announce(self, record: GangRecord, verdict: Verdict) -> list[RecordEvent]:
-        """Event of a verdict that must be written whatever follows (semantics T2, D1)."""
+        """The Event about a verdict that must be written whatever follows (semantics T2, D1)."""
         told = verdict.told
         return list(self._event(record, told.reason.value, told.message, text=told.text, once=True))
 

@@ -1,6 +1,6 @@
 """Current reservations, and the last reports about them (semantics H13, H14).
 
-Invariant: a reservation is reported again only if `Told.is_out_of_date`, and its end once. Of the reports of an earlier
+Invariant: a reservation is reported again only if `Told.is_out_of_date`, and its end is reported once. From an earlier
 process only the stored condition of the PodGroup is known; it stays until this process has a result (H16).
 """
 
@@ -21,7 +21,7 @@ OVER = frozenset({reserving.STARTED, reserving.NOT_NEEDED})
 
 
 class ReservationReports:
-    """Last reports on reservations by group id, and the ended condition by gang id.
+    """The last reports on reservations by group id, and the condition after their end by gang id.
 
     `standing` are the reservations after the last plan, in the order of heads.
     """
@@ -56,14 +56,16 @@ class ReservationReports:
         return news
 
     def forget(self, ids: set[str]) -> None:
-        """Drop gangs that are gone, and the groups named after them."""
+        """Drop gangs that are gone, and the groups with the same ids."""
         for each in ids:
             for known in (self._told, self._why, self._ended):
                 known.pop(each, None)
         self._had -= ids
 
     def completed(self, verdict: Verdict, namespace: str, *, wall_s: float) -> Verdict:
-        """The verdict as reported in this namespace: refusals end with the reservation, or why there is none."""
+        """The verdict as reported in this namespace: refusals end with the reservation, or with the reason why there is
+        none.
+        """
         if verdict.reason is not Reason.UNSCHEDULABLE:
             return verdict
         said = self._tail(verdict, namespace, wall_s)
@@ -98,7 +100,7 @@ class ReservationReports:
         *,
         wall_s: float,
     ) -> Fact | None:
-        """Condition `Reserved` of a gang's PodGroup; None leaves it as `stored`."""
+        """The condition `Reserved` of a gang's PodGroup; None leaves it as `stored`."""
         told = self._told.get(group_id)
         if told is not None:
             self._ended.pop(gang_id, None)

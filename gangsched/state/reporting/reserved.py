@@ -1,6 +1,6 @@
 """The condition `Reserved` and the end of refusals, as last reported (semantics H13, H14).
 
-Invariant: a time that hardly moves is not written again.
+Invariant: a start time that changes only a little is not written again.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Told:
 
     @property
     def reason(self) -> str:
-        """The reason of the condition while it is true."""
+        """The reason of the condition while the condition is true."""
         return FENCED if self.reserved.is_fence else TIMED
 
     def text(self, namespace: str) -> str:

@@ -1,7 +1,7 @@
 """The status of a PodGroup, computed from its members (semantics E3).
 
-Invariant: pure; the same members and stored status give the same result, so a write without a change is detected.
-`wall` (RFC 3339) is the transition time of new conditions.
+Invariant: pure functions; the same members and stored status give the same result, so that a write without a change is
+detected. `wall` (RFC 3339) is the transition time of new conditions.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Counts:
 def counts(record: GangRecord) -> Counts:
     """Count the members; `scheduled` are those that were bound, including ended ones.
 
-    Terminating members do not count, as in P1: on a dead node they stay terminating as long as the node is dead.
+    Terminating members do not count, as in P1, because a pod on a dead node terminates as long as the node is dead.
     """
     pods = [pod for pod in record.pods if not (pod.deleting and pod.live)]
     return Counts(
@@ -66,7 +66,7 @@ def counts(record: GangRecord) -> Counts:
 
 
 def phase(count: Counts, min_member: int) -> PodGroupPhase:
-    """Phase of the gang; `Failed` only if its minimum cannot be reached any more."""
+    """Phase of the gang; `Failed` only if its minimum can no longer be reached."""
     needed = max(1, min_member)
     if count.succeeded >= needed and count.live == 0:
         return PodGroupPhase.FINISHED
@@ -93,9 +93,9 @@ def status(
 ) -> dict[str, object]:
     """The whole status to store, as JSON of a merge patch.
 
-    A native PodGroup has no counts, and others write conditions to it (kube-scheduler's DisruptionTarget): for a
-    strategic merge patch, only gangsched's own types are included. `told` are types written since `pod_group` was read.
-    `reserved` is the condition of that type; without it the stored one stays.
+    A native PodGroup has no counts, and other components write conditions to it (kube-scheduler's DisruptionTarget), so
+    the strategic merge patch for it includes only gangsched's own condition types. `told` are types written since
+    `pod_group` was read. `reserved` is the condition of that type; without it the stored one stays.
     """
     count = counts(record)
     conditions = stored_conditions(pod_group.status)
@@ -174,7 +174,7 @@ def _conditions(facts: Mapping[str, Fact], pod_group: PodGroup, wall: str) -> li
 
 
 def has_started(record: GangRecord, gang: Gang) -> bool:
-    """Whether a gang of an object that declares several is scheduled, or has nothing to wait for."""
+    """Whether one gang of an object that declares several is scheduled, or has no pods to wait for."""
     return gang.min_member == 0 or _has_minimum(gang, counts(record))
 
 
@@ -216,7 +216,7 @@ def _degraded(record: GangRecord, gang: Gang) -> Fact:
 
 
 def loss(record: GangRecord, gang: Gang) -> str:
-    """State how many members a gang below its minimum has left, and where replacements come from (semantics B5)."""
+    """State how many members of a gang below its minimum are left, and where replacements come from (semantics B5)."""
     left = f"{gang.bound + gang.succeeded} of {gang.min_member} members are bound"
     if gang.waiting:
         return f"{left}; the others {'are placed first' if gang.replaces else 'wait in queue order'}"
@@ -272,7 +272,7 @@ def unchanged(wanted: Mapping[str, object], stored: object) -> bool:
 
 
 def facts_aside(status: Mapping[str, object]) -> dict[str, object]:
-    """The status without the messages of the conditions `Scheduled` and `Reserved`."""
+    """The status without the messages of the conditions `Scheduled` and `Reserved`, which have changing facts."""
     entries = (entry | {"message": ""} if entry["type"] in FACTUAL_TYPES else entry for entry in _entries(status))
     return {**status, "conditions": list(entries)}
 

@@ -1,8 +1,8 @@
 """When the pods that take room are expected to end (semantics H2).
 
-Invariant: results are those of the current members and PodGroups at the given wall-clock second; only nodes with a
-change or a passed end are read again, on demand. Pods that end with their node (DaemonSets, static pods) are left out:
-their room is never free for others.
+Invariant: results are those of the current members and PodGroups at the given wall-clock second. Only nodes with a
+change, or with an expected end that has passed, are read again, on demand. Pods that end with their node (DaemonSets,
+static pods) are left out, because their room never becomes free for other pods.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ CLOCK_STEP_S = 60.0
 
 
 class ExpectedEnds:
-    """Reads the members, the cluster and the registry.
+    """Expected ends, derived from the members, the cluster and the registry.
 
     `default_s` is the run time of pods that declare none; `policy` names the accelerators.
     """
@@ -77,7 +77,7 @@ class ExpectedEnds:
         return sum(map(len, self._on.values()))
 
     def occupants(self, wall_s: float) -> Mapping[str, Sequence[Occupant]]:
-        """Pods on each node that may leave it, by node name; the same object until they change."""
+        """The pods on each node that may leave it, by node name; the same object until they change."""
         self._refresh(wall_s)
         if self._told is None:
             self._told = self._on.copy()
@@ -100,13 +100,13 @@ class ExpectedEnds:
         return np.array([max(each, default=-math.inf) for each in ends_s], dtype=np.float64)
 
     def last_ends(self, table: NodeTable, wall_s: float) -> Floats:
-        """`last[n]`: latest end of a pod with accelerators on node `n`, -inf without any (H10)."""
+        """`last[n]`: latest expected end of a pod with accelerators on node `n`, -inf if there is none (H10)."""
         self._refresh(wall_s)
         return np.array([self._last_s.get(name, -math.inf) for name in table.names], dtype=np.float64)
 
     @property
     def passes_s(self) -> float:
-        """Time of the next expected end, which moves if its pod still exists then."""
+        """Time of the next expected end; if its pod still exists then, the end moves."""
         return self._passes_s + self._late_s
 
     def take_news(self) -> News:

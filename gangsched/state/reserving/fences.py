@@ -1,8 +1,10 @@
-"""Fences: how long whole nodes are reserved without a time, and at what cost (semantics H6).
+"""Fences: how long whole nodes are reserved without a start time, and how long their accelerators are idle (semantics
+H6).
 
-Invariant: every fence ends. Its head gets no other fence until a node changes if the fence was empty and the head did
-not start; nor for `fence_after_s` if the fence grew too old or kept too many accelerators idle. Times are counted from
-when this process first saw the fence, so a restart counts from the beginning. Times are monotonic seconds.
+Invariant: every fence ends. If the nodes of a fence were empty and its head did not start, the head gets no other fence
+until a node changes. If a fence became too old, or kept too many accelerators idle, its head gets no other fence for
+`fence_after_s`. Times are counted from when this process first saw the fence, so a restart begins to count again. Times
+are monotonic seconds.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ class _Fence:
 
 
 class Fences:
-    """Current fences; reads the cluster."""
+    """The current fences, evaluated on the cluster."""
 
     def __init__(self, cluster: Cluster, limits: ReservationLimits, policy: GpuPolicy) -> None:
         self._cluster = cluster
@@ -49,7 +51,7 @@ class Fences:
         self._fences: dict[str, _Fence] = {}
 
     def look(self, standing: Collection[Reserved], now_s: float) -> None:
-        """Add up idle accelerators until now, and record which are idle."""
+        """Add up the idle time of accelerators until now, and record which are idle."""
         before, self._fences = self._fences, {}
         for each in standing:
             if each.is_fence:
@@ -59,11 +61,11 @@ class Fences:
                 fence.empty_s = min(fence.empty_s, now_s) if self._is_empty(each.nodes) else math.inf
 
     def over(self, wall_s: float) -> Mapping[str, NotReserved]:
-        """Groups whose fence must end as of the last `look`, and why."""
+        """Groups whose fence must end as of the last `look`, with the reason."""
         return {group: why for group, fence in self._fences.items() if (why := self._why(fence, wall_s)) is not None}
 
     def next_s(self) -> Iterator[float]:
-        """By fence, the time at which it ends without an event."""
+        """By fence, the time at which it ends if there is no event."""
         for fence in self._fences.values():
             idle_s = fence.seen_s + max(self._may_idle_s(fence), 0.0)
             yield min(fence.empty_s + EMPTY_S, fence.since_s + self._limits.fence_age_s, idle_s)

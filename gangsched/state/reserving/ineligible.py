@@ -1,8 +1,9 @@
 """Groups that cannot be heads for a reason of their own: too young, or larger than the empty cluster (semantics H3).
 
 Invariant: the reasons do not depend on reservations or running pods. A group that is too young may be a head at its
-time; one that is too large, once a node that takes one of its pods is new, replaced or offers more. The latter are
-compared at most twice a minute: koordlet and device plugins write `allocatable` all day.
+time; one that is too large, once a node that takes one of its pods is new, replaced or offers more. Groups that are too
+large are compared with nodes at most twice a minute, because koordlet and device plugins write `allocatable`
+frequently.
 """
 
 from __future__ import annotations
@@ -66,11 +67,11 @@ class Ineligible:
             heappush(self._until_s, (entry.why.until_s, group))
 
     def pop(self, group: str) -> Ineligibility | None:
-        """Drop what is known of the group."""
+        """Drop what is stored about the group."""
         return self._entries.pop(group, None)
 
     def changed(self, group: str) -> None:
-        """Re-evaluate a changed group, which may be small or old enough now."""
+        """Evaluate a changed group again, since it may now be small or old enough."""
         if group in self._entries and self._entries[group].why.why not in OF_A_FENCE:
             del self._entries[group]
 
@@ -84,7 +85,9 @@ class Ineligible:
         return found & self._entries.keys()
 
     def next_s(self, behind_s: float) -> Iterable[float]:
-        """Monotonic time of the next `over` that is due without an event; `behind_s` is monotonic time at epoch 0."""
+        """Monotonic time at which the next group will be in `over` without an event; `behind_s` is the monotonic time
+        at epoch 0.
+        """
         if self._waits and self._entries:
             yield self._compared_s + COMPARED_EVERY_S
         if self._until_s:

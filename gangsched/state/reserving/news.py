@@ -1,7 +1,8 @@
 """Changes of running pods that may affect reservations, and which groups they may help (semantics H5, H6).
 
-Invariant: a change that helps no pod of a group at any time does not move its reservation. A node helps a shape only if
-it has room for a pod of it before the end that was expected, without the pods expected to end by then.
+Invariant: a change that helps no pod of a group at any time does not move its reservation. A node helps a shape only
+if, before the end that was expected, one of its pods would fit on the node without the pods that are expected to end by
+then.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from gangsched.state.queueing.parked import minds_pods
 class News:
     """Changes of running pods since the last call.
 
-    `earlier`: by node, the latest expected end of the pods that left early; `anywhere` if one of them may have excluded
-    others from other nodes too. `emptied`: a node became empty. `left` are ids of groups, or keys of pods, that left
+    `earlier`: by node, the latest expected end of the pods that left early. `anywhere`: one of these may have excluded
+    pods from other nodes, too. `emptied`: a node became empty. `left` are ids of groups, or keys of pods, that left
     nodes.
     """
 
@@ -49,9 +50,9 @@ class News:
     def may_help(
         self, shapes: Collection[Shape], snapshot: Snapshot, on: Mapping[str, Sequence[Occupant]], *, ends_known: bool
     ) -> bool:
-        """Whether a group with pods of these shapes may now get a time, or an earlier one (H5).
+        """Whether a group with pods of these shapes may now get a start time, or an earlier one (H5).
 
-        `on` are the pods by node; if no end is known, no group has a time.
+        `on` are the pods by node. If no expected end is known, no group can get a start time.
         """
         if not self.earlier or not ends_known:
             return False
@@ -63,7 +64,7 @@ class News:
 
 
 def takes_one(shapes: Collection[Shape], snapshot: Snapshot, without: Mapping[str, Collection[Pod]]) -> bool:
-    """Whether a node in `without` has room for a pod of one of these shapes once those pods are gone.
+    """Whether a pod of one of these shapes would fit on a node in `without` once the pods given there are gone.
 
     True for a shape whose filters depend on other pods.
     """
@@ -80,7 +81,7 @@ def takes_one(shapes: Collection[Shape], snapshot: Snapshot, without: Mapping[st
 
 
 def takes_one_empty(shape: Shape, nodes: Ints, snapshot: Snapshot) -> bool:
-    """Whether one of these nodes, empty, takes a pod of this shape; `nodes` are rows of the table.
+    """Whether a pod of this shape would fit on one of these nodes if it were empty; `nodes` are rows of the table.
 
     True for a shape whose filters depend on other pods.
     """

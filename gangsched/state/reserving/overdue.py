@@ -1,7 +1,8 @@
-"""Backfilled groups that overran their declared run time and may be evicted for it (semantics H11).
+"""Backfilled groups that have exceeded their declared run time and may be evicted for it (semantics H11).
 
-Invariant: only groups that used reserved room because of their declared run time, for the heads of that room, and only
-once they exceed it by a tenth, at least `after_s`. In memory only: after a restart no group is evicted for it.
+Invariant: only groups that used reserved room because of their declared run time may be evicted, only for the heads of
+that room, and only once they exceed the run time by a tenth and by at least `after_s`. This is stored in memory only,
+so after a restart no group is evicted for it.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Overdue:
         self._look_s = 0.0
 
     def committed(self, verdict: Verdict, standing: Iterable[Reserved]) -> None:
-        """Record a committed verdict and the reservations at that time."""
+        """Record a committed verdict, and the reservations at that time."""
         if self._after_s is None or verdict.how is not How.SHORT:
             return
         timed = [each for each in standing if not each.is_fence and each.group != verdict.group]
@@ -49,7 +50,7 @@ class Overdue:
                 self._heads_of[bind.pod.uid] = heads
 
     def look(self, now_s: float, wall_s: float) -> None:
-        """Update which groups are overdue; heads that may gain room are examined again."""
+        """Update which groups are overdue; heads that may gain room by an eviction are examined again."""
         if not self._heads_of or now_s < self._look_s:
             return
         self._look_s = now_s + LOOK_EVERY_S

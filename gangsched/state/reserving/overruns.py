@@ -1,8 +1,8 @@
 """Groups that run longer than declared (semantics H11).
 
 Invariant: an overrun is reported once per run of a group, when its first member exceeds its run time; for a plain pod
-once per declared value. Overruns from before this process started were reported by the earlier one. Run times declared
-in a namespace are ignored for `ignore_s` after one of its pods ran much longer than declared.
+once per declared value. Overruns that began before this process were reported by the earlier process. After a pod has
+run much longer than declared, the run times declared in its namespace are ignored for `ignore_s`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SPARE = 1_000
 
 
 class Overruns:
-    """Follows started pods with a known run time; `default_s` is that of the others."""
+    """Started pods with a known run time; `default_s` is the run time of pods that declare none."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Overruns:
         self._now_to_wall_s = 0.0
 
     def note(self, pod: Pod, gang: GangRecord | None) -> None:
-        """Update a new or changed pod, or one whose gang changed; most have no run time or have not started."""
+        """Update a new or changed pod, or a pod whose gang changed; most pods have no run time or have not started."""
         if not pod.start_s or pod.scheduler_name not in self._names:
             return
         stated_s = run_time_s(pod.run_time_metadata, _stated_by(gang), self._default_s)
@@ -92,7 +92,7 @@ class Overruns:
         return [*events, *self._ignore(wall_s)]
 
     def next_deadline_s(self) -> float | None:
-        """Time at which the next run time is exceeded."""
+        """Time at which the next pod exceeds its run time."""
         due = [of[0][0] for of in (self._ends, self._much_later) if of]
         due += self._ignored_until_s.values()
         return min(due) - self._now_to_wall_s if due and self._since_s is not None else None
@@ -170,7 +170,7 @@ class Overruns:
 
 
 def much_longer_s(stated_s: float, least_s: float) -> float:
-    """Overrun that counts: a tenth of the run time, at least `least_s`."""
+    """The overrun in seconds from which declarations are ignored: a tenth of the run time, at least `least_s`."""
     return max(0.1 * stated_s, least_s)
 
 

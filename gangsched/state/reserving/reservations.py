@@ -1,8 +1,9 @@
 """Reservations between plans: what exists, who may be a head, and when they need a plan (H3, H12, H17).
 
-Invariant: a plan decides, this module remembers. It reads no members or groups while no group waits for room.
-Reservations are recomputed at most once a second after a change that could let a head start earlier; every plan itself
-detects those that it cannot keep. A reservation that ends or shrinks wakes the groups that it kept out (Q3).
+Invariant: plans make decisions, and this module stores them. It reads no members or groups while no group waits for
+room. Reservations are recomputed at most once a second after a change that could let a head start earlier; each plan
+detects by itself which reservations cannot be kept. A reservation that ends or shrinks wakes up the groups that it kept
+out (Q3).
 """
 
 from __future__ import annotations
@@ -94,7 +95,9 @@ class StandingReservations:
 
     @property
     def has_lost_a_head(self) -> bool:
-        """Whether room is reserved for a group that is gone or has no waiting pods; the next plan ends that."""
+        """Whether room is reserved for a group that is gone or has no waiting pods; the next plan ends that
+        reservation.
+        """
         return self._gone
 
     def changed(self, groups: Iterable[str]) -> None:
@@ -114,13 +117,13 @@ class StandingReservations:
         self._gone = self._gone or any(each.group in groups for each in self.standing)
 
     def left(self, group_id: str) -> None:
-        """Remove a group without waiting pods, about which no plan decides."""
+        """Remove a group without waiting pods, which plans do not decide."""
         self._gone = self._gone or any(each.group == group_id for each in self.standing)
 
     def cluster_changed(
         self, freed: Set[str], snapshot: Snapshot, now_s: float, *, evicting: Container[str] = ()
     ) -> None:
-        """Pods or nodes changed; a head is tried before other groups if its `freed` nodes may help.
+        """Record that pods or nodes changed; a head is tried before other groups if its `freed` nodes may help.
 
         `snapshot` is without holds; heads that are `evicting` may have more room than it shows (H11).
         """
@@ -143,14 +146,14 @@ class StandingReservations:
         return takes_one(self._shapes(head.group, now_s), snapshot, lower)
 
     def rank(self, group: Group) -> tuple[Any, ...]:
-        """Sort key in which groups that wait for room are woken (Q1, H9)."""
+        """Sort key of the order in which groups that wait for room are woken up (Q1, H9)."""
         return passing_key(group) if self._shortest_first(self.standing) else group_key(group)
 
     def _shortest_first(self, standing: Collection[Reserved]) -> bool:
         return bool(standing) and self._limits.order is BackfillOrder.SHORTEST
 
     def settled(self, verdict: Verdict, now_s: float) -> None:
-        """Apply a committed verdict; a group that gained or lost a reservation is examined again."""
+        """Apply a committed verdict; if the group gained or lost a reservation, it is examined again."""
         moved = verdict.binds or verdict.holds or verdict.releases
         head = None
         if not moved and verdict.reason in REFUSED_FOR_ROOM:
@@ -166,7 +169,7 @@ class StandingReservations:
     # --- what a plan is given, and what it answers ------------------------------------------------------------------
 
     def given(self, ready: Collection[Group], now_s: float, wall_s: float) -> Reserving | None:
-        """Input of a plan of these groups; None if no group is ready and no reservation is due."""
+        """Reservation input of a plan of these groups; None if no group is ready and no reservation is due."""
         self._forget_unused(now_s)
         if not self.on() or not (ready or self.standing or self.waiting or self._ineligible):
             return None
@@ -199,7 +202,7 @@ class StandingReservations:
         )
 
     def glance(self, now_s: float, wall_s: float, in_turn: Set[str]) -> Reserving | None:
-        """Input of a hypothetical plan of groups `in_turn`: existing reservations only."""
+        """Reservation input of a hypothetical plan of groups `in_turn`: existing reservations only."""
         if not self.on():
             return None
         heads = {each.group for each in self.standing if each.group in self.waiting} - in_turn

@@ -1,7 +1,7 @@
 """Waiting: groups refused for room, in the order in which they may be heads (semantics H3, H4).
 
 Invariant: a group is here from a refusal for room until its next verdict, or until it is gone. The order is Q1's with
-the age of H4. Finding the first few groups examines one per namespace, however many wait behind.
+the age of H4. To find the first few groups, only one group per namespace is examined, however many wait behind it.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ class Waiting:
     def first(
         self, number: int, *, of_each: int, before: Callable[[str], Rank | None], skip: Callable[[str], bool]
     ) -> list[str]:
-        """The first `number` groups not in `skip`, at most `of_each` per namespace.
+        """The first `number` groups that are not in `skip`, at most `of_each` per namespace.
 
-        If `before(namespace)` is not None, only groups of the namespace with a lower rank than that.
+        If `before(namespace)` is not None, only groups of that namespace with a lower rank are included.
         """
         each = (
             islice(self._until(before(namespace), ranks, skip), of_each)

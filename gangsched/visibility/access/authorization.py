@@ -1,7 +1,8 @@
 """Authorization: a SubjectAccessReview per request, cached for ten seconds.
 
-Invariant: if the review fails, the request is refused. Members of system:masters are not reviewed, as in every
-extension API server (k8s.io/apiserver, options.NewDelegatingAuthorizationOptions): the API server itself is one.
+Invariant: if the review fails, the request is refused. No review is made for members of system:masters, as in every
+extension API server (k8s.io/apiserver, options.NewDelegatingAuthorizationOptions), because the API server itself is a
+member.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ AT_ONCE = 32
 
 
 class Attributes(NamedTuple):
-    """The access requested: to a resource or, if that is empty, to the `path` of a document."""
+    """The requested access: to a resource or, if `resource` is empty, to the document at `path`."""
 
     verb: str
     resource: str = ""
@@ -49,12 +50,12 @@ class Authorizer:
         self._slots = asyncio.Semaphore(AT_ONCE)
 
     async def check(self, user: User, asked: Attributes) -> None:
-        """Raise RequestRefused (403) unless the user may; 500 if that cannot be determined."""
+        """Raise RequestRefused: 403 unless the user is allowed, 500 if that cannot be determined."""
         if not await self.allows(user, asked):
             raise RequestRefused(403, _forbidden(user, asked), details=_details(asked))
 
     async def allows(self, user: User, asked: Attributes) -> bool:
-        """Whether the user may. Raises RequestRefused (500) if that cannot be determined."""
+        """Whether the user is allowed. Raises RequestRefused (500) if that cannot be determined."""
         if MASTERS in user.groups:
             return True
         key = (user, asked)

@@ -1,6 +1,6 @@
-"""The serving certificate, signed by an authority whose key is discarded after one signature.
+"""The serving certificate, signed by a certificate authority whose key is discarded after one signature.
 
-Invariant: the authority's private key is never stored, so whoever reads the Secret can impersonate this server but
+Invariant: the authority's private key is never stored, so whoever reads the Secret can impersonate this server, but
 cannot sign anything else. Keys are P-256.
 """
 
@@ -22,7 +22,7 @@ NAME = "gangsched-visibility"
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """Certificates and key, PEM; `authority` may also contain the previous one."""
+    """Certificates and key in PEM; `authority` may also contain the previous authority."""
 
     authority: str
     certificate: str
@@ -30,7 +30,7 @@ class Serving:
 
 
 def make_serving(names: list[str], now: datetime, before: str = "") -> Serving:
-    """A new authority and a certificate for these DNS names; `before` are authorities that stay trusted."""
+    """Create an authority and a certificate for these DNS names; authorities in `before` stay trusted."""
     authority_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"{NAME}-ca@{int(now.timestamp())}")])
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0][:64])])
@@ -56,7 +56,7 @@ def make_serving(names: list[str], now: datetime, before: str = "") -> Serving:
 
 
 def lasts(serving: Serving, names: list[str], now: datetime) -> bool:
-    """Whether the certificate is valid for these names and not due for renewal."""
+    """Whether the certificate is for these names, valid, and not yet due for renewal."""
     try:
         found = x509.load_pem_x509_certificate(serving.certificate.encode())
         key = serialization.load_pem_private_key(serving.key.encode(), None)
@@ -80,7 +80,7 @@ def _signed(authority: x509.Certificate, certificate: x509.Certificate, now: dat
 
 
 def newest_authority(authorities: str, now: datetime) -> str:
-    """The first of these certificates, if still valid; trusted in addition to a new one."""
+    """The first of these certificates if it is still valid; it stays trusted in addition to a new one."""
     try:
         first = x509.load_pem_x509_certificates(authorities.encode())[0]
     except (ValueError, IndexError):
@@ -89,7 +89,7 @@ def newest_authority(authorities: str, now: datetime) -> str:
 
 
 def utc(at_s: float) -> datetime:
-    """A second since the epoch, in UTC."""
+    """Convert a second since the epoch to a time in UTC."""
     return datetime.fromtimestamp(at_s, UTC)
 
 

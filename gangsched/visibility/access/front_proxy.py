@@ -1,9 +1,10 @@
-"""Authentication: the user named in headers by the API server's front proxy.
+"""Authentication: the API server's front proxy names the user in headers.
 
-Invariant: the headers count only on a connection with a client certificate of the front proxy's authority and, if names
-are configured, with one of them. Both come from the ConfigMap kube-system/extension-apiserver-authentication, which the
-API server writes; until it was read, every request is refused. As in k8s.io/apiserver's
-authentication/request/headerrequest, an authenticated user is in the group system:authenticated.
+Invariant: the headers count only on a connection with a client certificate that the front proxy's authority signed and,
+if names are configured, that has one of these names. Both come from the ConfigMap
+kube-system/extension-apiserver-authentication, which the API server writes; until it was read, every request is
+refused. As in k8s.io/apiserver's authentication/request/headerrequest, an authenticated user is in the group
+system:authenticated.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ class User:
 
 @dataclass(frozen=True, slots=True)
 class FrontProxy:
-    """What identifies the front proxy: its authority's certificates (PEM), common names (none:
-    any), and header names.
+    """How the front proxy is identified: certificates of its authority (PEM), common names (any if there are none), and
+    header names.
     """
 
     authority: str = ""
@@ -54,7 +55,9 @@ class FrontProxy:
 
     @classmethod
     def of(cls, config_map: Mapping[str, Any]) -> FrontProxy:
-        """Parse the ConfigMap; a value that is not a list of texts counts as missing, and admits no one."""
+        """Parse the ConfigMap. A value that is not a list of texts counts as missing, and then no user is
+        authenticated.
+        """
         data = config_map.get("data")
         data = data if isinstance(data, Mapping) else {}
 
@@ -78,8 +81,8 @@ class FrontProxy:
         )
 
     def user(self, certificate: Mapping[str, Any] | None, headers: Headers) -> User | None:
-        """The user of a request, None if unauthenticated; `certificate` is the peer's, already verified, in the form of
-        `ssl`.
+        """The user of a request, None if not authenticated; `certificate` is the client's verified certificate, in the
+        format of `ssl`.
         """
         if not self.authority or not certificate:
             return None

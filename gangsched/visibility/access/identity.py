@@ -1,8 +1,8 @@
 """The server's identity: the Secret shared by all replicas, and the caBundle of the APIService.
 
 Invariant: only the leader writes, through the write gate of its lease; a standby waits for the leader's Secret. The
-manifests create the Secret, empty, so that no permission to create Secrets is needed. With certificate and key from
-files nothing is written: their issuer (cert-manager) fills in the caBundle.
+manifests create the Secret, empty, so that no permission to create Secrets is needed. If certificate and key are files,
+nothing is written, because their issuer (cert-manager) sets the caBundle.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Gangs as API objects: rendered on demand, at most once a second, with resource versions and changes.
 
 Invariant: a version is the millisecond of a change with this replica's number in the low bits, so it increases across
-restarts and differs between replicas, each of which counts its own changes. A new queue position, or elapsed time, is
-not a change.
+restarts and differs between replicas, each of which counts its own changes. A new queue position, or the passing of
+time, does not count as a change.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class WatchEvent:
 class GangStore:
     """`entry` returns one gang, `entries` many; `changes_after` the changes for a watch.
 
-    Hold `reading` while reading many, so that `version` afterwards covers everything that was read.
+    Keep the context `reading` open while reading many gangs; afterwards `version` covers everything that was read.
     """
 
     def __init__(
@@ -86,14 +86,14 @@ class GangStore:
         return self._version
 
     def knows(self, version: int) -> bool:
-        """Whether all changes after this version are known."""
+        """Whether all changes after this version are still stored."""
         is_ours = version & ((1 << REPLICA_BITS) - 1) == self._replica
         return is_ours and self._floor <= version <= self._version
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
     async def entry(self, key: Key, step: Step) -> Entry | None:
-        """One gang, None if it does not exist; not recorded, so that a later list reports it as changed."""
+        """One gang, None if it does not exist. It is not recorded, so that a later list still reports it as changed."""
         await self._count_positions(step)
         found = self._describe(key)
         if found is None:
@@ -113,7 +113,7 @@ class GangStore:
         return found
 
     async def entries(self, keys: list[Key], step: Step) -> AsyncIterator[Entry]:
-        """Yield these gangs, as far as they still exist."""
+        """Yield these gangs; those that no longer exist are left out."""
         await self._count_positions(step)
         for key in keys:
             entry = self._look(key)
@@ -122,7 +122,7 @@ class GangStore:
             await step()
 
     async def observe(self, step: Step) -> None:
-        """Check all gangs for changes, and wake watches."""
+        """Check all gangs for changes, and wake up watches."""
         before = self._version
         async with self.reading:
             async for _ in self.entries(await self.keys("", step), step):
@@ -132,7 +132,7 @@ class GangStore:
                 self.changed.notify_all()
 
     def changes_after(self, version: int, namespace: str) -> list[WatchEvent] | None:
-        """Changes in a namespace ("": all) after a version, in order; None if some were dropped."""
+        """Changes in a namespace ("" for all) after a version, in order; None if some of them are no longer stored."""
         if version < self._floor:
             return None
         found: list[WatchEvent] = []

@@ -1,4 +1,4 @@
-"""Output for kubectl: metav1.Table and metadata only (PartialObjectMetadata).
+"""Output formats for kubectl: metav1.Table, and objects with metadata only (PartialObjectMetadata).
 
 Invariant: as in the API server (k8s.io/apiserver, endpoints/handlers/response.go). Table cells are computed here, so
 that `kubectl get gangs` needs no knowledge of gangs.
@@ -20,7 +20,7 @@ TABLE_VERSION = "meta.k8s.io/v1"
 
 
 class Form(StrEnum):
-    """Representation of objects."""
+    """The representation in which objects are returned."""
 
     WHOLE = ""
     TABLE = "Table"
@@ -45,7 +45,7 @@ DEFINITIONS = [
 
 
 def form_of(accept: str) -> Form:
-    """The first supported form in an Accept header. Raises RequestRefused (406) if there is none."""
+    """The first supported representation in an Accept header. Raises RequestRefused (406) if there is none."""
     if not accept.strip():
         return Form.WHOLE
     for part in accept.split(","):
@@ -62,7 +62,7 @@ def form_of(accept: str) -> Form:
 
 
 def row(entry: Entry, include: str, wall_s: float) -> bytes:
-    """One row; `include` selects the part of the object in it: Metadata, Object or None."""
+    """One table row; `include` says which part of the object it contains: Metadata, Object or None."""
     *cells, created, message = entry.cells
     shown = [*cells, age(str(created), wall_s) if created else "<unknown>", message]
     found: Json = {"cells": shown}

@@ -1,7 +1,7 @@
 """Watches: changes of gangs as a stream of events.
 
-Invariant: while there are watches, one task checks all gangs once a second, however many watches there are. A reader
-that falls behind the kept changes gets 410 and must list again; one that reads nothing for half a minute is
+Invariant: while there are watches, one task checks all gangs once a second, however many watches there are. A client
+that falls behind the stored changes gets 410 and must list again. A client that reads nothing for half a minute is
 disconnected. The user's permission is checked again every minute.
 """
 
@@ -29,7 +29,7 @@ INITIAL_END = "k8s.io/initial-events-end"
 
 
 class Watches:
-    """`serve` streams one watch; `run` checks the gangs while there is any."""
+    """`serve` streams one watch; `run` checks the gangs for changes while there are watches."""
 
     def __init__(self, store: GangStore, pace: Pace, clocks: Clocks) -> None:
         self._store, self._pace, self._clocks = store, pace, clocks
@@ -52,8 +52,8 @@ class Watches:
         include: str,
         still_may: Callable[[], Awaitable[None]],
     ) -> web.StreamResponse:
-        """Stream until the time-out or until `still_may` raises. Raises RequestRefused (410) before
-        anything is sent.
+        """Stream changes until the time-out, or until `still_may` raises. Raises RequestRefused (410) before anything
+        is sent.
         """
         is_from_now = options.version == 0 or options.initial_events
         if not is_from_now and not self._store.knows(options.version):
@@ -117,7 +117,7 @@ class Watches:
                 await store.changed.wait_for(lambda: store.version > seen)
 
     async def send(self, response: web.StreamResponse, line: bytes) -> None:
-        """Send one line; a reader that does not read is disconnected."""
+        """Send one line; a client that does not read is disconnected."""
         try:
             async with asyncio.timeout(SEND_WITHIN_S):
                 await response.write(line)
@@ -144,11 +144,11 @@ class _Shown:
         self._has_columns = False
 
     def event(self, kind: str, entry: Entry) -> bytes:
-        """Event for a change of one gang."""
+        """The event for a change of one gang."""
         return self._line(kind, self._object(entry))
 
     def bookmark(self, version: int, annotations: Json) -> bytes:
-        """Bookmark at a version."""
+        """The bookmark event at a version."""
         meta = {"resourceVersion": str(version), **({"annotations": annotations} if annotations else {})}
         if self._form is Form.TABLE:
             body = msgspec.json.encode({"kind": "PartialObjectMetadata", "apiVersion": TABLE_VERSION, "metadata": meta})
@@ -158,7 +158,7 @@ class _Shown:
         return self._line("BOOKMARK", msgspec.json.encode({"kind": kind[0], "apiVersion": kind[1], "metadata": meta}))
 
     def refused(self, refused: RequestRefused) -> bytes:
-        """End of a watch that fell behind, or whose user lost the permission."""
+        """The last event of a watch that fell behind, or whose user lost the permission."""
         return self._line("ERROR", msgspec.json.encode(refused.body()))
 
     def _object(self, entry: Entry) -> bytes:

@@ -1,1 +1,1 @@
-"""PlacementReviews: the request, the answer of a plan, and suggestions."""
+"""PlacementReviews: parsing the request, answering it by a plan, and suggestions."""

@@ -23,7 +23,9 @@ ERROR_CHARACTERS = 500
 def lines(
     reviewer: Reviewer, wanted: Wanted, review: Review, policy: GpuPolicy, *, sees_nodes: bool
 ) -> Iterator[bytes]:
-    """Yield the status, then suggestions as they are found, then an empty object; or why there is no status."""
+    """Yield the status, then suggestions as they are found, then an empty object. If there is no status, yield the
+    reason.
+    """
     try:
         about = reviewer.hypothetical(wanted)
         tried = reviewer.attempt(about.group)

@@ -1,4 +1,4 @@
-"""Reviews in separate processes: a fork plans on the current snapshot and exits.
+"""Plan reviews in separate processes: a forked process plans on the current snapshot and exits.
 
 Invariant: no review is planned in the daemon's process; the event loop only forks. A process ends with its request,
 after `CPU_S` of CPU time, or after `WITHIN_S`; it has a lower priority than the daemon (nice), is killed first if
@@ -31,7 +31,7 @@ Lines = Callable[[], Iterable[bytes]]
 
 
 class Processes:
-    """`lines` yields the output of work in a process."""
+    """`lines` yields the output of work that runs in a process."""
 
     def __init__(self, pace: Pace) -> None:
         self._pace = pace
@@ -62,7 +62,7 @@ class _PipeReader:
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[asyncio.StreamReader]:
-        """A stream of the pipe."""
+        """Open a stream that reads from the pipe."""
         assert self._pipe is not None
         stream = asyncio.StreamReader(LINE_BYTES)
         source, self._pipe = os.fdopen(self._pipe, "rb", 0), None
@@ -75,7 +75,7 @@ class _PipeReader:
             transport.close()
 
     def close(self) -> None:
-        """Close the pipe if it was not opened."""
+        """Close the pipe if no stream was opened."""
         if self._pipe is not None:
             os.close(self._pipe)
 

@@ -1,6 +1,7 @@
 """PlacementReview: the request, parsed and validated before anything is planned.
 
-Invariant: an invalid request is refused with the field at fault (400, 422); sizes are limited by the cost of a plan.
+Invariant: an invalid request is refused, and the answer names the invalid field (400, 422). Sizes are limited, so that
+the cost of a plan is bounded.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ TERMS = 200
 
 
 class GangSettings(msgspec.Struct, rename="camel"):
-    """Settings of the gang that the review states, for those that its pod templates do not set."""
+    """Settings of the gang in the review, used if its pod templates do not set them."""
 
     name: str = ""
     min: int | None = None
@@ -41,7 +42,7 @@ class PodSet(msgspec.Struct):
 
 
 class ReviewSpec(msgspec.Struct, rename="camel"):
-    """The whole gang."""
+    """The spec of a review: the whole gang."""
 
     gang: GangSettings = msgspec.field(default_factory=GangSettings)
     pod_sets: list[PodSet] = msgspec.field(default_factory=list)

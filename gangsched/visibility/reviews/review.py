@@ -1,7 +1,7 @@
-"""PlacementReview: would these pods start now? The same `plan` on the current snapshot; nothing is written.
+"""PlacementReview: whether these pods would start now, by the same `plan` on the current snapshot.
 
-Invariant: the state is unchanged. The answer is for this moment, whatever other gangs do next. Everything but `wanted`
-runs in a separate process (`processes`).
+Invariant: the state is unchanged, and nothing is written. The answer is for this moment, whatever other gangs do next.
+Everything but `wanted` runs in a separate process (`processes`).
 """
 
 from __future__ import annotations
@@ -63,13 +63,13 @@ class Tried:
 
     @property
     def placements(self) -> Sequence[Placement]:
-        """Nodes of the pods, at once or after a preemption; empty if the group does not start."""
+        """Nodes of the pods, whether they start now or after a preemption; empty if the group does not start."""
         made = self.verdict.preemption
         return self.verdict.binds or (made.placements if isinstance(made, Preemption) else ())
 
 
 class Reviewer:
-    """Answers reviews; `answering` assembles the answer."""
+    """Makes the parts of an answer; `answering` assembles them."""
 
     def __init__(
         self, state: SchedulingState, calls: Calls, clocks: Clocks, make_pod: MakePod, planning: Planning
@@ -78,7 +78,7 @@ class Reviewer:
         self._make_pod, self._planning = make_pod, planning
 
     async def wanted(self, namespace: str, review: Review, *, is_master: bool = False) -> Wanted:
-        """The gang in question. Raises RequestRefused (403, 422, 503)."""
+        """The gang that the review is about. Raises RequestRefused (403, 422, 503)."""
         priorities = await Priorities.read(self._calls, namespace, is_master=is_master)
         pods: list[Pod] = []
         for number, each in enumerate(review.spec.pod_sets):
@@ -98,8 +98,9 @@ class Reviewer:
     def attempt(self, group: Group, change: Callable[[Snapshot], Snapshot] | None = None) -> Tried:
         """Plan a hypothetical group, on the current snapshot or a changed one.
 
-        A group that takes more work than one plan may do is planned again, as in the loop. Raises RequestRefused (503)
-        if so many groups come before it that one plan does not reach it, or if `MOST_PLANS` do not decide it.
+        If the group takes more work than one plan may do, it is planned again, as in the loop. Raises RequestRefused
+        (503) if one plan does not reach the group because of the groups before it, or if `MOST_PLANS` plans do not
+        decide it.
         """
         now_s, wall_s = self._clocks.now_s(), self._clocks.wall_s()
         given = self._state.glance_input(group, now_s, wall_s)
@@ -146,7 +147,9 @@ class Reviewer:
         return found
 
     def domains(self, gang_id: str) -> list[Json]:
-        """The best domains for a gang that waits, as the answer to a review has them; none for any other."""
+        """The best domains for a waiting gang, as in the answer to a review; empty if it requires no level or does not
+        exist.
+        """
         registry = self._state.registry
         group_id = registry.group_of.get(gang_id)
         if group_id is None:
@@ -161,7 +164,7 @@ class Reviewer:
         ]
 
     def advice(self, wanted: Wanted, about: Hypothetical) -> list[str]:
-        """Changes to make whether it fits or not."""
+        """Changes that the user should make, whether the gang fits or not."""
         names = sorted({pod.scheduler_name for pod in wanted.pods} - self._state.names)
         ours = " or ".join(sorted(self._state.names))
         told = [f'schedulerName "{name}" is not served here: set {ours}' for name in names]

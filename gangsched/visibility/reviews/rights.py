@@ -1,7 +1,8 @@
-"""Permissions of a user for a review: priorities, and namespaces of other pods.
+"""Permissions that a user needs for a review: to use its priorities, and to list pods of other namespaces that it
+names.
 
-Invariant: a review reveals no more than the user could find out by creating pods. A priority must be one that they may
-use, and pods of other namespaces count only if they may list them.
+Invariant: a review reveals no more than the user could find out by creating pods. The user must be allowed to use the
+priority, and pods of other namespaces count only if the user may list them.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class Priorities:
 
     @classmethod
     async def read(cls, calls: Calls, namespace: str, *, is_master: bool) -> Priorities:
-        """Read the current ones. Raises RequestRefused (503)."""
+        """Read the current PriorityClasses. Raises RequestRefused (503)."""
         classes = await calls("GET", PRIORITY_CLASSES)
         quotas = await calls("GET", f"/api/v1/namespaces/{namespace}/resourcequotas")
         if not classes.is_ok or not quotas.is_ok:
@@ -41,7 +42,9 @@ class Priorities:
         return cls(classes.body.get("items") or (), quotas.body.get("items") or (), namespace, is_master=is_master)
 
     def of_number(self, priority: int) -> int:
-        """The same number, validated. Raises RequestRefused (403) above all permitted priorities."""
+        """Validate and return a numeric priority. Raises RequestRefused (403) if it is above all permitted
+        priorities.
+        """
         usable = [each.get("value", 0) for name, each in self._classes.items() if self._may_use(name)]
         highest = max(usable, default=0)
         if priority > max(highest, 0) and not self._is_master:
@@ -50,7 +53,9 @@ class Priorities:
         return priority
 
     def of_class(self, name: str, field: str) -> tuple[int, bool]:
-        """Value of a class, "" for the default, and whether it never preempts. Raises RequestRefused (403, 422)."""
+        """Value of a PriorityClass ("" for the default), and whether it never preempts. Raises RequestRefused (403,
+        422).
+        """
         if name:
             if name not in self._classes:
                 raise invalid(KIND, "", [(field, f'there is no PriorityClass "{name}"')])
@@ -85,7 +90,7 @@ def _selects(expression: Json, name: str) -> bool:
 
 
 async def check_namespaces(authorizer: Authorizer, user: User, namespace: str, pods: Iterable[Pod]) -> None:
-    """Raise RequestRefused (403, 422) for terms about pods that the user may not list."""
+    """Raise RequestRefused (403, 422) if terms are about pods that the user may not list."""
     terms = [term for shape in {pod.shape for pod in pods} for term in _terms(shape)]
     if any(term.namespace_selector is not None for term in terms):
         await authorizer.check(user, _list_pods(""))

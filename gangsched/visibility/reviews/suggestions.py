@@ -28,7 +28,7 @@ KEEPS_OFF = frozenset({"NoSchedule", "NoExecute"})
 
 
 def suggestions(reviewer: Reviewer, tried: Tried, policy: GpuPolicy, *, sees_nodes: bool) -> Iterator[str]:
-    """Yield sentences, the smallest change of each kind; taint values only for users who may see nodes."""
+    """Yield sentences that suggest the smallest change of each kind; taint values only for users who may list nodes."""
     for look in (
         partial(_freeing, reviewer, tried, policy),
         partial(_tolerating, reviewer, tried, sees_nodes=sees_nodes),
