@@ -142,7 +142,7 @@ class Rests:
         ends_s |= {bar.why.until_s for bar in reservations._ineligible._entries.values()}
         timers_s = (
             *reservations._fences.next_s(),
-            *self.world.state.queue._wake_at_s.values(),
+            *map(self.world.state.queue._wake_at.get, self.world.state.queue._wake_at.keys()),
             *self.world.leaving.values(),
             self.world.state.overruns.next_deadline_s() or math.inf,
             self.world.state.preemptions.next_deadline_s() or math.inf,

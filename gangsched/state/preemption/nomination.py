@@ -75,8 +75,7 @@ class NominationRecord:
     terminating anyway when it was decided (V4). `unwritten` counts unanswered orders to nominate; `inherited` are
     victims that another nomination left to it. `lost` is why it cannot succeed, "" while it can; after that the
     nomination ends when the group is refused. `told` is its status message, `waiting` are the members that waited at
-    the last check, and `due_s` is when it must be checked even if nothing changes. `ends_s` is when the last victim
-    counts as stuck, as of `counted_s`.
+    the last check, and `ends_s` is when the last victim counts as stuck, as of `counted_s`.
     """
 
     id: str
@@ -96,7 +95,6 @@ class NominationRecord:
     inherited: list[Victim] = field(default_factory=list)
     told: Refusal | None = None
     waiting: frozenset[str] = frozenset()
-    due_s: float = inf
     ends_s: float = inf
     counted_s: float = -inf
 

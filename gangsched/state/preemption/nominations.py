@@ -137,7 +137,7 @@ class Nominations:
         """Begin a committed decision: promise its room, and write everything that a restart needs (V13)."""
         record = self._record(group.id, decision, now_s)
         self._of_group[group.id] = self._of_id[record.id] = record
-        self._next_looks.look_at(record, now_s)
+        self._next_looks.timers.set(record.group, now_s)
         record.waiting = frozenset(nominees.waiting(group, self._registry))
         self._keep(record, record.nominees)
         for victim in decision.victims:
@@ -202,7 +202,7 @@ class Nominations:
                 self._lose(record, preempting.not_evicted(victim, answer.message, named=self._may_name(record, victim)))
         # Before the last answer it has no earlier end than the longest wait. To search thousands of victims for that at
         # each of as many answers costs a turn's time: it is looked at once a second instead.
-        self._next_looks.look_at(record, min(record.due_s, max(now_s, record.counted_s + awaited.RECOUNT_S)))
+        self._next_looks.timers.set_sooner(record.group, max(now_s, record.counted_s + awaited.RECOUNT_S))
         self._reports.note(record.victims[answer.uid].group, now_s)
         return tuple(self.journal.answered(record, answer))
 
@@ -219,7 +219,7 @@ class Nominations:
         self._offset_s, self._promised.wall_s = wall_s - now_s, wall_s
         self.taken.refresh()
         self._promised.follow()
-        whole, self._stale = self._stale | self._next_looks.take_due(now_s), set()
+        whole, self._stale = self._stale.union(self._next_looks.timers.take_due(now_s)), set()
         stale = {**self._promised.stale(), **{group_id: set[str]() for group_id in whole}}
         changed = self._records(group_id for group_id, on in stale.items() if not on)
         # One after the other, since each step asks what all have come to in the one before it.
@@ -279,7 +279,8 @@ class Nominations:
         vacant = (
             nominee.vacant_s + nominees.VACANT_S for nominee in record.nominees.values() if nominee.vacant_s is not None
         )
-        self._next_looks.look_at(record, math.inf if record.lost else min((record.ends_s, again_s, *vacant)))
+        again_s = math.inf if record.lost else min((record.ends_s, again_s, *vacant))
+        self._next_looks.timers.set(record.group, again_s)
         if not record.lost and self._promised.has_room(record, self._registry.group(record.group, now_s)):
             self._queue.activate(record.group)
         if not record.inherited:
@@ -347,7 +348,7 @@ class Nominations:
     def _end(self, record: NominationRecord, result: Result, now_s: float) -> list[Action]:
         """Give back what it took; evictions that are not sent are not sent any more (V12)."""
         del self._of_group[record.group], self._of_id[record.id]
-        self._next_looks.look_at(record, math.inf)
+        self._next_looks.timers.drop(record.group)
         members = record.members
         self._hand_on(record)
         self._promised.drop(record)

@@ -186,11 +186,15 @@ class Promised:
 
         Once for all changes: hundreds of nominations that begin and end in one plan are on the same nodes.
         """
+        if not self._resting:
+            self._shared = None
+            self._unshared.clear()
+            return
         nodes, self._unshared = self._unshared, set()
         snapshot, before, self._shared = self._cluster.snapshot(), self._shared, self._cluster.snapshot()
         if before is not None and before.table is not snapshot.table:
             nodes.update(self._resting)
-        elif before is not None and before.pods_by_node is not snapshot.pods_by_node and self._resting:
+        elif before is not None and before.pods_by_node is not snapshot.pods_by_node:
             changed = np.flatnonzero(before.pods_by_node.versions != snapshot.pods_by_node.versions).tolist()
             nodes.update(map(snapshot.table.names.__getitem__, changed))
         self._share_out(nodes)

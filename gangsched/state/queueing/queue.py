@@ -15,6 +15,7 @@ from gangsched.model.plan import Need
 from gangsched.model.snapshot import Snapshot
 from gangsched.state.queueing.parked import Parked, Rank, Stay
 from gangsched.state.queueing.preemptors import Preemptors
+from gangsched.state.timers import Timers
 
 SAFETY_NET_S = 60.0
 SWEPT_AT_ONCE = 100
@@ -46,9 +47,9 @@ class Queue:
         self.passed: set[Shape] = set()
         self._review_s: float | None = None
         self._reviewed_s = -math.inf
-        self._until_s: dict[str, float] = {}
+        self._back_off = Timers()
         self._delay_s: dict[str, float] = {}
-        self._wake_at_s: dict[str, float] = {}
+        self._wake_at = Timers()
         self._now_s = -math.inf
         self._parked_s: dict[str, float] = {}
 
@@ -94,19 +95,19 @@ class Queue:
             return
         delay_s = min(max(first_s, self._delay_s.get(group, first_s)), longest_s)
         self._delay_s[group] = delay_s * 2
-        self._until_s[group] = now_s + delay_s
+        self._back_off.set(group, now_s + delay_s)
 
     def forgive(self, group: str) -> None:
         """Plan a regrouped group once more before it backs off again."""
-        self._until_s.pop(group, None)
+        self._back_off.drop(group)
 
     def backs_off(self, group: str, now_s: float) -> bool:
         """Whether the group is backing off."""
-        return self._until_s.get(group, now_s) > now_s
+        return group in self._back_off and self._back_off.get(group) > now_s
 
     def wake_at(self, group: str, at_s: float) -> None:
         """Plan the group again at `at_s` at the latest."""
-        self._wake_at_s[group] = min(at_s, self._wake_at_s.get(group, at_s))
+        self._wake_at.set_sooner(group, at_s)
 
     def succeeded(self, group: str) -> None:
         """A bind of the group succeeded: reset its back-off."""
@@ -118,7 +119,9 @@ class Queue:
         self.passed.update(self.parked.tried(group))
         self.parked.remove(group)
         self.preemptors.left(group)
-        for known in (self._until_s, self._delay_s, self._wake_at_s, self._parked_s):
+        for timers in (self._back_off, self._wake_at):
+            timers.drop(group)
+        for known in (self._delay_s, self._parked_s):
             known.pop(group, None)
 
     def ready(self, now_s: float) -> set[str]:
@@ -130,12 +133,10 @@ class Queue:
             overdue = takewhile(lambda each: now_s - each[1] >= self._sweep_every_s / 2, self._parked_s.items())
             for group in [group for group, _ in islice(overdue, SWEPT_AT_ONCE)]:
                 self.activate(group)
-        for group in [group for group, until_s in self._until_s.items() if until_s <= now_s]:
-            del self._until_s[group]
-        for group in [group for group, at_s in self._wake_at_s.items() if at_s <= now_s]:
-            del self._wake_at_s[group]
+        self._back_off.take_due(now_s)
+        for group in self._wake_at.take_due(now_s):
             self.activate(group)
-        return self._active - self._until_s.keys()
+        return self._active - self._back_off.keys()
 
     def minds_pods(self) -> bool:
         """Whether a change of pods or of their labels on any node may help a parked group."""
@@ -188,7 +189,7 @@ class Queue:
 
     def next_deadline_s(self) -> float | None:
         """Time at which `ready` may return more groups without an event."""
-        deadlines = [*self._until_s.values(), *self._wake_at_s.values()]
+        deadlines = [at_s for timers in (self._back_off, self._wake_at) if (at_s := timers.next_s()) is not None]
         if self.parked.has_pending:
             deadlines.append(-math.inf)
         if self._review_s is not None:
@@ -201,7 +202,7 @@ class Queue:
 
     def part(self, group: str) -> str:
         """The part of the queue that contains the group; "" for an unknown group."""
-        if group in self._until_s:
+        if group in self._back_off:
             return "backoff"
         if group in self._active:
             return "active"
@@ -210,7 +211,7 @@ class Queue:
     def sizes(self) -> dict[str, int]:
         """Number of groups in each part, for metrics."""
         return {
-            "active": len(self._active - self._until_s.keys()),
-            "backoff": len(self._until_s),
+            "active": len(self._active - self._back_off.keys()),
+            "backoff": len(self._back_off),
             "parked": len(self.parked),
         }

@@ -34,6 +34,7 @@ from gangsched.state.reporting.status import (
     stored_condition,
     unchanged,
 )
+from gangsched.state.timers import Timers
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ class Reports:
 
     def __init__(self, *, settle_s: float, reservations: ReservationLimits | None = None) -> None:
         self._settle_s = settle_s
-        self._due_s: dict[str, float] = {}
+        self._due = Timers()
         self.reservations = ReservationReports(reservations or ReservationLimits())
 
     def reserved(self, reservations: Reservations, *, now_s: float, wall_s: float) -> None:
@@ -74,15 +75,14 @@ class Reports:
 
     def next_deadline_s(self) -> float | None:
         """Time at which the next report is due."""
-        return min(self._due_s.values(), default=None)
+        return self._due.next_s()
 
     def take(self, registry: Registry, *, now_s: float, wall: str, everything: bool = False) -> list[Report]:
         """Reports that are due now (with `everything`, all pending ones), in group order."""
-        due = sorted(group_id for group_id, due_s in self._due_s.items() if everything or due_s <= now_s)
+        due = sorted(self._due.take_due(math.inf if everything else now_s))
         reports: list[Report] = []
         moment = _Moment(now_s, wall, parse_timestamp(wall) or 0, hurry=everything)
         for group_id in due:
-            del self._due_s[group_id]
             group = registry.groups.get(group_id)
             if group is not None:
                 reports += self._group(group, registry, moment)
@@ -94,7 +94,7 @@ class Reports:
         return list(self._event(record, told.reason.value, told.message, text=told.text, once=True))
 
     def _look_at(self, group_id: str, at_s: float) -> None:
-        self._due_s[group_id] = min(at_s, self._due_s.get(group_id, at_s))
+        self._due.set_sooner(group_id, at_s)
 
     def _too_soon(self, group_id: str, at_s: float, moment: _Moment) -> bool:
         """Whether something is not to be written before `at_s`; it is looked at again then."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Set
 from functools import cache
-from heapq import heappop, heappush
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -23,6 +22,7 @@ from gangsched.model.snapshot import NodeTable, Snapshot
 from gangsched.state.cluster import Cluster
 from gangsched.state.reserving.news import takes_one_empty
 from gangsched.state.reserving.waiting import Rank
+from gangsched.state.timers import Timers
 
 COMPARED_EVERY_S: Final = 30.0
 UNTIL_A_NODE_CHANGES: Final = frozenset({NotEntitled.IMPOSSIBLE, NotEntitled.REFUSED})
@@ -46,7 +46,7 @@ class Ineligible:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._entries: dict[str, Ineligibility] = {}
-        self._until_s: list[tuple[float, str]] = []
+        self._due = Timers()  # in epoch seconds
         self._compared: NodeTable | None = None
         self._compared_s = -math.inf
         self._waits = False
@@ -63,25 +63,24 @@ class Ineligible:
     def put(self, group: str, entry: Ineligibility) -> None:
         """Record that the group cannot be a head."""
         self._entries[group] = entry
-        if entry.why.until_s < math.inf:
-            heappush(self._until_s, (entry.why.until_s, group))
+        self._due.set(group, entry.why.until_s)
 
     def pop(self, group: str) -> Ineligibility | None:
         """Drop what is stored about the group."""
+        self._due.drop(group)
         return self._entries.pop(group, None)
 
     def changed(self, group: str) -> None:
         """Evaluate a changed group again, since it may now be small or old enough."""
         if group in self._entries and self._entries[group].why.why not in OF_A_FENCE:
-            del self._entries[group]
+            self.pop(group)
 
     def over(self, snapshot: Snapshot, now_s: float, wall_s: float) -> set[str]:
         """Groups that may be heads again: by time, or because of a changed node."""
         found: set[str] = set()
         if snapshot.table is not self._compared or self._cluster.offers_more:
             found |= self._compare(snapshot, now_s)
-        while self._until_s and self._until_s[0][0] <= wall_s:
-            found.add(heappop(self._until_s)[1])
+        found.update(self._due.take_due(wall_s))
         return found & self._entries.keys()
 
     def next_s(self, behind_s: float) -> Iterable[float]:
@@ -90,8 +89,8 @@ class Ineligible:
         """
         if self._waits and self._entries:
             yield self._compared_s + COMPARED_EVERY_S
-        if self._until_s:
-            yield self._until_s[0][0] - behind_s
+        if (until_s := self._due.next_s()) is not None:
+            yield until_s - behind_s
 
     def _compare(self, snapshot: Snapshot, now_s: float) -> set[str]:
         self._waits = bool(self._entries) and now_s < self._compared_s + COMPARED_EVERY_S

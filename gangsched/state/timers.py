@@ -1,0 +1,68 @@
+"""Timers: the time at which something is due, by key, without a look at all of them in each turn.
+
+Invariant: a key has one time. An entry of the heap that is not that of its key any more is skipped when it comes up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from heapq import heapify, heappop, heappush
+from math import inf
+
+SPARE = 100
+
+
+class Timers:
+    """Times are seconds of the caller's clock."""
+
+    def __init__(self) -> None:
+        self._at_s: dict[str, float] = {}
+        self._heap: list[tuple[float, str]] = []
+
+    def __len__(self) -> int:
+        return len(self._at_s)
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._at_s
+
+    def keys(self) -> Set[str]:
+        """Keys that are due at some time, a live view."""
+        return self._at_s.keys()
+
+    def get(self, key: str) -> float:
+        """When the key is due; infinity for never."""
+        return self._at_s.get(key, inf)
+
+    def set(self, key: str, at_s: float) -> None:
+        """The key is due at this time, whatever was set before; never, if it is infinity."""
+        if at_s == inf:
+            self.drop(key)
+        elif at_s != self._at_s.get(key):
+            self._at_s[key] = at_s
+            heappush(self._heap, (at_s, key))
+            if len(self._heap) > 2 * len(self._at_s) + SPARE:
+                self._heap = [(at_s, key) for key, at_s in self._at_s.items()]
+                heapify(self._heap)
+
+    def set_sooner(self, key: str, at_s: float) -> None:
+        """The key is due at this time at the latest."""
+        self.set(key, min(at_s, self.get(key)))
+
+    def drop(self, key: str) -> None:
+        """The key is not due any more."""
+        self._at_s.pop(key, None)
+
+    def take_due(self, now_s: float) -> list[str]:
+        """Keys whose time has come, the earliest first; they have no time afterwards."""
+        due: list[str] = []
+        while (at_s := self.next_s()) is not None and at_s <= now_s:
+            key = heappop(self._heap)[1]
+            del self._at_s[key]
+            due.append(key)
+        return due
+
+    def next_s(self) -> float | None:
+        """The earliest time."""
+        while self._heap and self._at_s.get(self._heap[0][1]) != self._heap[0][0]:
+            heappop(self._heap)
+        return self._heap[0][0] if self._heap else None

@@ -1,0 +1,48 @@
+"""Timers: a heap whose entries may be void, against a plain dictionary."""
+
+from __future__ import annotations
+
+import random
+from math import inf
+
+from gangsched.state.timers import SPARE, Timers
+
+
+def test_the_heap_has_the_times_that_hold() -> None:
+    """Whatever times are set, changed, dropped and set again, each comes up once, in time (seed 63)."""
+    dice, timers, now_s = random.Random(63), Timers(), 0.0
+    held: dict[str, float] = {}
+    for _ in range(600):
+        key = f"k{dice.randrange(6)}"
+        at_s = dice.choice([inf, now_s + 1, now_s + 2, now_s + 3])
+        match dice.choice(["set", "set", "sooner", "drop"]):
+            case "set":
+                timers.set(key, at_s)
+                held[key] = at_s
+            case "sooner":
+                timers.set_sooner(key, at_s)
+                held[key] = min(at_s, held.get(key, inf))
+            case "drop":
+                timers.drop(key)
+                held.pop(key, None)
+        held = {key: at_s for key, at_s in held.items() if at_s < inf}
+        assert timers.next_s() == min(held.values(), default=None)
+        assert timers.keys() == held.keys()
+        assert all(timers.get(key) == at_s for key, at_s in held.items())
+        now_s += dice.choice([0.0, 0.5, 1.0])
+        due = timers.take_due(now_s)
+        assert sorted(due) == sorted(key for key, at_s in held.items() if at_s <= now_s)
+        assert [held[key] for key in due] == sorted(held[key] for key in due), "the earliest first"
+        for key in due:
+            del held[key]
+
+
+def test_what_is_set_time_and_again_takes_no_room() -> None:
+    """A time that moves 10,000 times leaves no more entries than there are keys, and some."""
+    timers = Timers()
+    for n in range(10_000):
+        timers.set("k", float(n))
+    assert len(timers) == 1
+    assert len(timers._heap) <= 2 + SPARE + 1
+    assert timers.take_due(inf) == ["k"]
+    assert "k" not in timers
