@@ -86,7 +86,7 @@ class RunningGang:
 
     `succeeded` members count towards `min_member` as in P1. Members of an `indivisible` gang (native disruptionMode
     `all`) are evicted only all together, members of a `disrupted_singly` gang (`single`) one by one. While members are
-    `binding`, the gang's group is not evicted as a whole.
+    `binding`, the gang's group is not evicted as a whole. `min_children` is that of its tree, None for other groups.
     """
 
     id: str
@@ -97,6 +97,7 @@ class RunningGang:
     indivisible: bool = False
     disrupted_singly: bool = False
     binding: bool = False
+    min_children: int | None = None
 
 
 class Budget(NamedTuple):
@@ -137,9 +138,12 @@ class Running:
 
 
 class UnitKind(StrEnum):
-    """Kind of a victim's unit (V6): a member above its gang's minimum (surplus), a whole group, or a plain pod."""
+    """Kind of a victim's unit (V6): a member above its gang's minimum (surplus), a whole child above the minimum of its
+    tree, a whole group, or a plain pod.
+    """
 
     SURPLUS = "surplus"
+    CHILD = "child"
     CORE = "core"
     POD = "pod"
 
@@ -160,6 +164,18 @@ class Victim(NamedTuple):
     kind: UnitKind
     priority: int
     overdue: bool = False
+
+    @property
+    def unit(self) -> tuple[UnitKind, str]:
+        """Equal for victims that are evicted together."""
+        if self.kind is UnitKind.CORE:
+            return self.kind, self.group
+        return self.kind, self.gang if self.kind is UnitKind.CHILD else self.uid
+
+    @property
+    def is_of_whole(self) -> bool:
+        """Whether all members of its gang are evicted with it."""
+        return self.kind in {UnitKind.CORE, UnitKind.CHILD}
 
 
 class Harm(NamedTuple):

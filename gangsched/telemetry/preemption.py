@@ -25,7 +25,8 @@ class PreemptionMetrics:
         looked = "Groups for which preemption was evaluated, by result."
         attempts = counter("gangsched_preemption_attempts", looked, ["result"])
         taken_as = (
-            "Evicted pods: surplus (members above a minimum), core (members evicted with their group), plain pods."
+            "Evicted pods: surplus (members above a minimum), child (of a tree that keeps its minimum of children), "
+            "core (members evicted with their group), plain pods."
         )
         victims = counter("gangsched_preemption_victim_pods", taken_as, ["unit"])
         seconds = Histogram(

@@ -65,3 +65,13 @@ def each_order_of_identical_children_is_tried(_: Any) -> Any:
 @bug("I9", "core.search.domains:tree_domain", TREES)
 def children_start_outside_the_domain_of_their_tree(_: Any) -> Any:
     return lambda group, table: None
+
+
+@bug("V6", "core.preemption.units:_spare", TREES)
+def a_tree_goes_whole_for_the_room_of_one_child(_: Any) -> Any:
+    return lambda columns, staying, whole: whole & False
+
+
+@bug("V13", "state.preemption.last_look:_may_lose", TREES)
+def a_child_that_is_needed_meanwhile_is_evicted(_: Any) -> Any:
+    return lambda group_id, gang_id, registry, victims: True

@@ -35,7 +35,6 @@ from gangsched.model.preemption import (
     Preemption,
     PreemptionInput,
     Running,
-    UnitKind,
     Victim,
     VictimScope,
 )
@@ -389,18 +388,16 @@ class PlanPreemptions:
         """By number the pods that are taken, and as what."""
         if found.choice is None:
             return {}
-        columns, with_core = self.columns, found.choice.with_core
+        columns, kinds = self.columns, found.choice.kinds()
         overdue = frozenset[str]().union(*self.given.overdue.values())
         victims = {}
         for i in found.choice.pods:
             pod, g = columns.pod(i), int(columns.gang[i])
             gang = columns.gangs[g] if g >= 0 else None
-            alone = gang is None or gang.disrupted_singly
-            kind = UnitKind.POD if alone else UnitKind.CORE if i in with_core else UnitKind.SURPLUS
             group = gang.group if gang else ""
             of = gang.id if gang else ""
             node, is_overdue = columns.running[i].node, pod.uid in overdue
-            victims[i] = Victim(pod.uid, pod.namespace, pod.name, node, of, group, kind, pod.priority, is_overdue)
+            victims[i] = Victim(pod.uid, pod.namespace, pod.name, node, of, group, kinds[i], pod.priority, is_overdue)
         return victims
 
 

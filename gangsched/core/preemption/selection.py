@@ -17,7 +17,7 @@ from gangsched.core.preemption.columns import highest
 from gangsched.core.preemption.needed_sums import NeededSums, Tally
 from gangsched.core.preemption.units import Units
 from gangsched.core.scope import Scope
-from gangsched.model.preemption import Harm
+from gangsched.model.preemption import Harm, UnitKind
 from gangsched.model.snapshot import Bools, Ints
 
 NEVER = 2**62
@@ -38,6 +38,19 @@ class Choice:
         """Pods that are evicted with their group."""
         return {i for unit in self.units if unit < 0 for i in self.of.pods(unit)}
 
+    def kinds(self) -> dict[int, UnitKind]:
+        """As what each pod is evicted: by itself, as surplus, with its group, or with a child whose tree stays."""
+        columns, cores = self.of.columns, self.of.cores
+        chosen = [~unit for unit in self.units if unit < 0 and cores.within[~unit] >= 0]
+        children, with_core = set(np.flatnonzero(np.isin(cores.unit_of, chosen)).tolist()), self.with_core
+        found = {}
+        for i in self.pods:
+            g = int(columns.gang[i])
+            whole = UnitKind.CHILD if g in children else UnitKind.CORE
+            alone = g < 0 or columns.gangs[g].disrupted_singly
+            found[i] = UnitKind.POD if alone else whole if i in with_core else UnitKind.SURPLUS
+        return found
+
     @property
     def stopped(self) -> list[str]:
         """Gangs that fall below their minimum."""
@@ -48,7 +61,8 @@ def choice(units: Sequence[int], of: Units) -> Choice:
     """Build the choice of these units; pods evicted with a core are not also counted singly."""
     columns = of.columns
     with_core = {i for unit in units if unit < 0 for i in of.pods(unit)}
-    kept = tuple(unit for unit in units if unit not in with_core)
+    within, cores = of.cores.within, {~unit for unit in units if unit < 0}
+    kept = tuple(unit for unit in units if (unit not in with_core if unit >= 0 else int(within[~unit]) not in cores))
     pods = of.pods_of(kept)
     harm = Harm(
         budgets_broken=len(columns.budgets.broken(pods)),
@@ -162,7 +176,7 @@ class Region:
         single = ordered >= 0
         rank[ordered[single]] = position[single]
         of_core[~ordered[~single]] = position[~single]
-        found: Ints = np.minimum(rank, of_core[cores.of])
+        found: Ints = np.minimum(np.minimum(rank, of_core[cores.of]), of_core[cores.within[cores.of]])
         return found
 
     def _needed(self, taken: Sequence[int], tally: Tally) -> Choice:
@@ -175,16 +189,19 @@ class Region:
         pods = self.units.pods_of(taken)
         requests = map(tuple, self.requests[:, pods].T.tolist())
         asked = dict(zip(pods, zip(nodes[pods].tolist(), requests, strict=True), strict=True))
-        core_of = dict(zip(pods, cores[pods].tolist(), strict=True))
+        own = cores[pods]
+        both = zip(own.tolist(), self.units.cores.within[own].tolist(), strict=True)
+        cores_of = {i: {*each} - {-1} for i, each in zip(pods, both, strict=True)}
         needed: list[int] = []
         for unit in reversed(taken):
-            if unit in needed_alone and core_of[unit] not in cored:
+            if unit in needed_alone and cored.isdisjoint(cores_of[unit]):
                 needed.append(unit)
                 continue
             if unit >= 0:
-                back = [] if core_of[unit] in cored else [unit]
+                back = [unit] if cored.isdisjoint(cores_of[unit]) else []
             else:
-                back = [i for i in self.units.pods(unit) if i not in alone]
+                others = cored - {~unit}
+                back = [i for i in self.units.pods(unit) if i not in alone and others.isdisjoint(cores_of[i])]
             if tally.give_back([asked[i] for i in back]):
                 cored.discard(~unit)
             else:

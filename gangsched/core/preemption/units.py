@@ -1,10 +1,10 @@
 """Units of eviction: each is evicted as a whole or not at all (V5, V6).
 
 Invariant: members of a gang above its minimum (its surplus) are evicted one by one; at the minimum its whole group is,
-in every namespace. Members of a gang with disruption mode Pod are always evicted one by one. A unit's priority is that
-of its highest member, and is below the preemptor's.
+in every namespace. A child above the minimum of its tree is evicted whole, by itself. Members of a gang with disruption
+mode Pod are always evicted one by one. A unit's priority is that of its highest member, and is below the preemptor's.
 
-A unit is a number: `i` for pod `i` by itself, `~c` for core `c`, a whole group.
+A unit is a number: `i` for pod `i` by itself, `~c` for core `c`, a whole group or child.
 """
 
 from __future__ import annotations
@@ -24,11 +24,15 @@ from gangsched.model.snapshot import Bools, Ints
 class Cores:
     """The groups by id, one entry each: `open[c]` if core `c` may be evicted, its `priority`, and the gangs it `stops`.
 
-    `of[i]` is the core that pod `i` belongs to, -1 for none; `pods[first[c]:first[c + 1]]` are the pods of core `c`.
+    A child above the minimum of its tree is a core besides its tree: `group_of[g]` is the core of a gang's group,
+    `unit_of[g]` its own, and core `c` goes with core `within[c]`, -1 for none, which `within[-1]` is. `of[i]` is the
+    smallest core that pod `i` belongs to, -1 for none; `pods[first[c]:first[c + 1]]` are the pods of core `c`.
     """
 
     groups: Sequence[str]
     group_of: Ints
+    unit_of: Ints
+    within: Ints
     open: Bools
     priority: Ints
     stops: Ints
@@ -78,7 +82,8 @@ class Units:
         elastic = np.append(surplus > 0, (False, True))[gang]  # the last two are for gangs not known, and plain pods
         single = eligible & elastic
         together = staying & ~np.append(singly, (False, False))[gang]
-        cores = _cores(columns, eligible, together, theirs, (least >= 2) & (running >= least) & ~singly)
+        spare = _spare(columns, together, theirs & (running >= np.maximum(least, 1)))
+        cores = _cores(columns, eligible, together, theirs, (least >= 2) & (running >= least) & ~singly, spare)
         return cls(columns, single, running, surplus, _by_age(columns, np.flatnonzero(single & (gang >= 0))), cores)
 
     def upto(self, level: int, region: Bools, order: Ints | None = None) -> tuple[Ints, Ints]:
@@ -128,12 +133,13 @@ class Units:
     def stopped(self, units: Iterable[int]) -> list[str]:
         """Gangs that fall below their minimum without these units."""
         gone, singly = {~unit for unit in units if unit < 0}, self.stopped_singly(units)
-        gangs = zip(self.columns.gangs, self.cores.group_of.tolist(), self.running.tolist(), strict=True)
+        of_gangs = zip(self.cores.group_of.tolist(), self.cores.unit_of.tolist(), strict=True)
+        gangs = zip(self.columns.gangs, of_gangs, self.running.tolist(), strict=True)
         return sorted(
             gang.id
-            for gang, core, number in gangs
+            for gang, own, number in gangs
             if gang.id in singly
-            or (core in gone and not gang.disrupted_singly and gang.min_member >= 2 and number >= gang.min_member)
+            or (gone & {*own} and not gang.disrupted_singly and gang.min_member >= 2 and number >= gang.min_member)
         )
 
     def stopped_singly(self, units: Iterable[int]) -> set[str]:
@@ -167,22 +173,60 @@ def _by_age(columns: RunningColumns, members: Ints) -> Ints:
     return members[np.lexsort(keys)]
 
 
-def _cores(columns: RunningColumns, eligible: Bools, staying: Bools, theirs: Bools, stops: Bools) -> Cores:
-    """The groups as units; one of whose pods may not be taken, or is not known or being bound, is not open."""
-    groups = sorted({gang.group for gang in columns.gangs})
+def _spare(columns: RunningColumns, staying: Bools, whole: Bools) -> Bools:
+    """`spare[g]`: gang `g` is a child above the minimum of its tree; those of low priority and the latest go first."""
+    gangs, spare = columns.gangs, np.zeros(len(columns.gangs), dtype=np.bool_)
+    trees: dict[str, list[int]] = {}
+    for g, gang in enumerate(gangs):
+        if gang.min_children is not None and whole[g]:
+            trees.setdefault(gang.group, []).append(g)
+    if not trees:
+        return spare
+    pods, created = np.flatnonzero(staying), columns.table.field("created")
+    priority, since = (np.full(len(gangs), np.iinfo(np.int64).min) for _ in range(2))
+    np.maximum.at(priority, columns.gang[pods], columns.priority[pods])
+    np.maximum.at(since, columns.gang[pods], created[pods])
+    for children in trees.values():
+        children.sort(key=lambda g: (len(gangs[g].id), gangs[g].id), reverse=True)
+        children.sort(key=lambda g: (priority[g], -since[g]))
+        spare[children[: max(0, len(children) - (gangs[children[0]].min_children or 0))]] = True
+    return spare
+
+
+def _cores(
+    columns: RunningColumns, eligible: Bools, staying: Bools, theirs: Bools, stops: Bools, spare: Bools
+) -> Cores:
+    """The groups as units, and `spare` children of trees; one of whose pods may not be taken, or is not known or being
+    bound, is not open.
+
+    A spare child is a unit besides its tree, which is evicted with all its children.
+    """
+    of_gangs = zip(columns.gangs, spare.tolist(), strict=True)
+    names = [f"{gang.group} {gang.id}" if is_spare else gang.group for gang, is_spare in of_gangs]
+    groups = sorted({*(gang.group for gang in columns.gangs), *names})
     number = {group: c for c, group in enumerate(groups)}
-    group_of = _ints([number[gang.group] for gang in columns.gangs])
-    pods = np.flatnonzero(staying)
-    core = group_of[columns.gang[pods]]
+    group_of, unit_of = _ints([number[gang.group] for gang in columns.gangs]), _ints([number[name] for name in names])
+    own = np.flatnonzero(staying)
+    again = own[spare[columns.gang[own]]] if spare.any() else own[:0]
+    pods = np.concatenate((own, again))
+    core = np.concatenate((group_of[columns.gang[own]], unit_of[columns.gang[again]]))
     size = len(groups)
+
+    def units(gangs: Bools) -> Ints:
+        return np.concatenate((group_of[gangs], unit_of[gangs & spare]))
+
     closed = ~theirs | ~columns.whole | _bools([gang.binding for gang in columns.gangs])
-    shut = np.bincount(group_of[closed], minlength=size) + np.bincount(core[~eligible[pods]], minlength=size)
+    shut = np.bincount(units(closed), minlength=size) + np.bincount(core[~eligible[pods]], minlength=size)
     count = np.bincount(core, minlength=size)
     is_open = (shut == 0) & (count > 0)
     priority = np.full(size, np.iinfo(np.int64).min)
     np.maximum.at(priority, core, columns.priority[pods])
     of = np.full(len(columns), -1, dtype=np.int64)
-    of[pods] = np.where(is_open[core], core, -1)
+    units_of_pods = unit_of[columns.gang[own]]
+    of[own] = np.where(is_open[units_of_pods], units_of_pods, -1)
     order = pods[np.argsort(core, kind="stable")]
     first = np.concatenate(([0], np.cumsum(count)))
-    return Cores(groups, group_of, is_open, priority, np.bincount(group_of[stops], minlength=size), of, order, first)
+    stopped = np.bincount(units(stops), minlength=size)
+    within = np.full(size + 1, -1, dtype=np.int64)
+    within[unit_of[spare]] = group_of[spare]
+    return Cores(groups, group_of, unit_of, within, is_open, priority, stopped, of, order, first)

@@ -98,7 +98,7 @@ class Journal:
             return
         if answer.result is EvictionResult.DONE:
             self._count().victims[victim.kind] += 1
-            if victim.kind is UnitKind.CORE and (evicted_gang := self._registry.gangs.get(victim.gang)) is not None:
+            if victim.is_of_whole and (evicted_gang := self._registry.gangs.get(victim.gang)) is not None:
                 evicted_gang.preemptions += not evicted_gang.preempted
                 evicted_gang.preempted = VICTIM_MESSAGE
             ref = ObjectRef("v1", "Pod", victim.namespace, victim.name, victim.uid)

@@ -28,6 +28,10 @@ def changed(record: NominationRecord, registry: Registry, victims: Set[str]) -> 
         gangs = (registry.gangs[gang_id] for gang_id in together)
         if any(member.pod.uid not in victims for gang in gangs for member in gang.of(*STARTED)):
             return "the members of a gang to be preempted have changed"
+    children = {victim.gang: victim.group for victim in record.victims.values() if victim.kind is UnitKind.CHILD}
+    for gang_id, group_id in children.items():
+        if gang_id in registry.gangs and not _may_lose(group_id, gang_id, registry, victims):
+            return "the children of a tree of which some are to be preempted have changed"
     for gang_id in {victim.gang for victim in record.victims.values() if victim.kind is UnitKind.SURPLUS}:
         if gang_id in registry.gangs and _falls_below(gang_id, registry, victims):
             return "a gang that loses members would now fall below its minimum"
@@ -52,13 +56,22 @@ def _falls_below(gang_id: str, registry: Registry, victims: Set[str]) -> bool:
     return staying + (view.succeeded if view.free_running else 0) < view.min_member
 
 
+def _may_lose(group_id: str, gang_id: str, registry: Registry, victims: Set[str]) -> bool:
+    """Whether the child loses all its members, and the tree keeps its minimum of children."""
+    group = registry.groups.get(group_id)
+    if group is None or any(each.pod.uid not in victims for each in registry.gangs[gang_id].of(*STARTED)):
+        return False
+    kept = (each for each in group.gangs if registry.view(each).satisfied)
+    staying = sum(not _falls_below(each, registry, victims) for each in kept)
+    return staying >= (group.min_children or 0)
+
+
 def _units(record: NominationRecord) -> Iterator[list[str]]:
     """The victims that go together, the highest priority first, whole groups before single pods."""
-    found: dict[tuple[str, str], list[Victim]] = {}
+    found: dict[tuple[UnitKind, str], list[Victim]] = {}
     for uid in record.of(Fate.MARKED):
         victim = record.victims[uid]
-        key = ("core", victim.group) if victim.kind is UnitKind.CORE else ("pod", uid)
-        found.setdefault(key, []).append(victim)
+        found.setdefault(victim.unit, []).append(victim)
     for unit in sorted(found.values(), key=_most_expensive):
         yield [victim.uid for victim in unit]
 

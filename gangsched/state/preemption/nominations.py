@@ -16,7 +16,7 @@ from operator import attrgetter
 from gangsched.core.messages import preempting
 from gangsched.model.gang import Refusal
 from gangsched.model.plan import Verdict
-from gangsched.model.preemption import STUCK_S, Preemption, UnitKind, Victim
+from gangsched.model.preemption import STUCK_S, Preemption, Victim
 from gangsched.model.protocol import (
     Action,
     CancelPreemption,
@@ -141,7 +141,7 @@ class Nominations:
         record.waiting = frozenset(nominees.waiting(group, self._registry))
         self._keep(record, record.nominees)
         for victim in decision.victims:
-            if victim.kind is UnitKind.CORE:
+            if victim.is_of_whole:
                 self.taken.take(victim.group, victim.uid)
         group.nominated = True
         self._registry.changed(group.id)
@@ -397,8 +397,7 @@ class Nominations:
             if heir is None or self._promised.was_evicted(record, uid):
                 continue
             of = record.victims[uid]
-            unit = [each for each in record.victims.values() if of.kind is UnitKind.CORE and each.group == of.group]
-            for each in unit or [of]:
+            for each in [each for each in record.victims.values() if each.unit == of.unit]:
                 if not self._promised.was_evicted(record, each.uid):
                     heir.victims[each.uid], heir.fates[each.uid] = each, Fate.MARKED
                     heir.inherited.append(each)

@@ -144,6 +144,8 @@ class _Left:
             return UnitKind.POD
         if all(map(self._is_marked, self._started(group_id))):
             return UnitKind.CORE
+        if self._registry.groups[group_id].min_children is not None and all(map(self._is_marked, record.of(*STARTED))):
+            return UnitKind.CHILD
         staying = sum(not self._is_marked(each) for each in record.of(*STARTED))
         done = view.succeeded if view.free_running else 0
         return UnitKind.SURPLUS if staying + done >= max(1, view.min_member) else None

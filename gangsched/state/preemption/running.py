@@ -103,7 +103,8 @@ class RunningPods:
     def _is_stale(self, gang_id: str, view: Gang, running: RunningGang) -> bool:
         if gang_id not in self._registry.gangs or self._registry.view(gang_id) is not view:
             return True
-        return self._registry.group_of.get(gang_id) != running.group
+        group = self._registry.groups.get(self._registry.group_of.get(gang_id, ""))
+        return group is None or (group.id, group.min_children) != (running.group, running.min_children)
 
     def _look_at_gang(self, gang_id: str) -> None:
         self._gangs.pop(gang_id, None)
@@ -124,5 +125,6 @@ class RunningPods:
             indivisible=view.indivisible,
             disrupted_singly=view.disrupted_singly,
             binding=bool(record.of(*UNDER_WAY)),
+            min_children=self._registry.groups[group].min_children,
         )
         self._gangs[gang_id] = view, running
