@@ -1,8 +1,8 @@
-"""Every label and annotation key of gangs, per era, in one table (semantics I2, I3).
+"""One table of all label and annotation keys of gangs, for each version of the conventions (semantics I2, I3).
 
-Invariant: no other module contains key names. An identity key is read only in the form that its era defined (label or
-annotation). A value key is read in both forms, and the annotation wins, since labels cannot hold every value.
-`gang_spec` defines the meaning of values.
+Invariant: no other module contains key names. An identity key, which names the gang, is read only in the form that its
+convention defined (label or annotation). A value key is read in both forms, and the annotation wins, since labels
+cannot hold every value. `gang_spec` defines the meaning of values.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Placements with the devices that were chosen for their pods, at the end of a plan (A9).
 
-Invariant: all placements of a plan on a node have devices together, and a verdict without devices places nobody.
+Invariant: the devices of a node suffice for all placements of a plan on it, and a verdict for which no devices were
+found places no pod.
 """
 
 from __future__ import annotations

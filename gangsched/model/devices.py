@@ -26,7 +26,7 @@ ALL = "All"
 
 
 class DeviceScope(StrEnum):
-    """The setting `devices`: whether gangsched allocates devices to claims that have none."""
+    """The setting `devices`: whether gangsched allocates devices to claims without any."""
 
     ALLOCATED = "allocated"
     ALL = "all"
@@ -195,10 +195,10 @@ class DeviceClaim(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class DeviceAllocation(msgspec.Struct, frozen=True, gc=False):
-    """The devices of one node chosen for a claim.
+    """The devices of one node that were chosen for a claim.
 
-    `configs` are those of the classes, as JSON, each with the requests that it is for. `reads`: the claim states
-    configs or tolerations, which are read when the allocation is written.
+    `configs` are the configs of the device classes as JSON, each with the requests that it is for. `reads`: the claim
+    has configs or tolerations, which are read when the allocation is written.
     """
 
     node: str

@@ -48,9 +48,7 @@ class ResolvedTerm:
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """A question: how many pods every one of these terms selects; with `staying`, only pods that are not
-    terminating.
-    """
+    """The question how many pods all of these terms select; with `staying`, pods that are terminating do not count."""
 
     terms: tuple[ResolvedTerm, ...]
     staying: bool = False
@@ -67,7 +65,7 @@ class Selected:
 
 @dataclass(frozen=True, slots=True)
 class OwnedBy:
-    """A question: how many pods of one term owner there are."""
+    """The question how many pods of one term owner there are."""
 
     owner: TermOwner
 
@@ -83,7 +81,7 @@ class OwnedBy:
 
 @dataclass(frozen=True, slots=True)
 class UsingPort:
-    """A question: how many pods use a host port that conflicts with `port`."""
+    """The question how many pods use a host port that conflicts with `port`."""
 
     port: HostPort
 

@@ -123,8 +123,8 @@ class Running:
 
     A pod that is not in `pods` is never a victim, nor is its core (the group that would be evicted with it). `gangs`
     has every gang that a pod names, and all gangs of its group with bound members. An unchanged pod has the same mark
-    in the next plan; if `memo` is the same too, only changes are read. Until the input is `whole`, no group preempts;
-    later plans receive the missing pods.
+    in the next plan. If `memo` is the same object as in the last plan, only changed pods are read. Until the input is
+    `whole`, no group preempts; later plans receive the missing pods.
     """
 
     pods: Sequence[RunningPod]

@@ -123,8 +123,8 @@ class ClaimsWritten(msgspec.Struct, frozen=True, gc=False):
 
 
 class ClaimsReleased(msgspec.Struct, frozen=True, gc=False):
-    """ResourceClaims were deallocated as far as they were still ours; `versions` are those to be seen before their next
-    use, by key.
+    """ResourceClaims were deallocated, if gangsched had allocated them. `versions` are the versions, by key, that must
+    be seen before their next use.
     """
 
     versions: Mapping[str, str]
@@ -194,7 +194,7 @@ class ObjectRef(msgspec.Struct, frozen=True, gc=False):
 
 class BindClaims(msgspec.Struct, frozen=True, gc=False):
     """Request volumes for a pod's claims on its node, reserve existing ones, or allocate devices; answered by
-    ClaimsWritten or BindFailed. Devices allocated by an order that fails are released before.
+    ClaimsWritten or BindFailed. If it fails, devices that it has allocated are released first.
 
     `free` are names of volumes that were not reserved before; the controller may undo such a reservation.
     """

@@ -255,7 +255,7 @@ def format_quantity(name: str, amount: int) -> str:
 
 
 def format_nanos(amount: int) -> str:
-    """An amount in billionths as a quantity, exactly; `parse_nanos` reads it."""
+    """An amount in billionths as the exact text of a quantity, which `parse_nanos` reads."""
     for factor, unit in ((NANOS, ""), (10**6, "m"), (10**3, "u")):
         if amount % factor == 0:
             return f"{amount // factor}{unit}"

@@ -154,9 +154,9 @@ class ClaimBinding:
         return min((wait.settles_s or wait.deadline_s for wait in waits), default=None)
 
     def give_up(self, members: Iterable[Member]) -> list[ReleaseClaims]:
-        """Free devices that only these members have, none of whom has a node: others may help them (A8).
+        """Release devices that only these members have, none of which has a node, because other pods may use them (A8).
 
-        They are left over from a start that failed or was interrupted, or were allocated by somebody who went.
+        The devices are left from a start that failed or was interrupted, or were allocated by another scheduler.
         """
         storage = self._cluster.storage_cache
         waiting = {each.pod.uid: each for each in members if not each.node and each.state in WAITS}

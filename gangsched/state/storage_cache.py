@@ -130,11 +130,11 @@ class StorageCache:
 
     @property
     def allocator(self) -> DeviceIndex | None:
-        """The devices of nodes; None where devices are not allocated."""
+        """The devices of nodes; None if gangsched does not allocate devices."""
         return self._allocator
 
     def take_freed(self) -> set[str]:
-        """Nodes of which devices changed since the last call."""
+        """Nodes with devices that changed since the last call."""
         freed, self._freed = self._freed, set()
         return freed
 
@@ -144,7 +144,7 @@ class StorageCache:
         return bool(self._strangers)
 
     def is_outdated(self, key: str) -> bool:
-        """Whether our own writes to a ResourceClaim are under way, or not seen yet."""
+        """Whether gangsched's own writes to a ResourceClaim are in flight or have not been seen in the watch."""
         return key in self._written or key in self._releasing
 
     def resource_claim(self, key: str) -> ResourceClaim | None:
@@ -153,12 +153,14 @@ class StorageCache:
         return found
 
     def releasing(self, keys: Iterable[str]) -> None:
-        """Record that ResourceClaims are being deallocated: nobody uses them before `wrote`."""
+        """Record that ResourceClaims are being deallocated; no pod may use them before `wrote`."""
         self._releasing.update(keys)
         self._photo = None
 
     def wrote(self, versions: Mapping[str, str]) -> list[Member]:
-        """Record the versions that our own writes gave ResourceClaims; nobody uses one before it is seen."""
+        """Record the versions that gangsched's writes gave to ResourceClaims; no pod may use one before this version is
+        seen.
+        """
         for key, version in versions.items():
             self._releasing.discard(key)
             claim = self.resource_claim(key)
@@ -290,7 +292,9 @@ class StorageCache:
 
 
 def is_older(version: str, written: str | None) -> bool:
-    """Whether what is seen is from before our own write; versions are numbers that grow (KEP-5504)."""
+    """Whether the version that is seen is older than gangsched's own write; versions are increasing numbers
+    (KEP-5504).
+    """
     return written is not None and version.isdigit() and written.isdigit() and int(version) < int(written)
 
 

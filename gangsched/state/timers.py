@@ -1,6 +1,6 @@
-"""Timers: the time at which something is due, by key, without a look at all of them in each turn.
+"""Timers: the time at which something is due, by key; a turn does not scan all keys.
 
-Invariant: a key has one time. An entry of the heap that is not that of its key any more is skipped when it comes up.
+Invariant: a key has one time. Heap entries with an outdated time are skipped when they are due.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ SPARE = 100
 
 
 class Timers:
-    """Times are seconds of the caller's clock."""
+    """Times by key, in seconds of the caller's clock."""
 
     def __init__(self) -> None:
         self._at_s: dict[str, float] = {}
@@ -26,15 +26,15 @@ class Timers:
         return key in self._at_s
 
     def keys(self) -> Set[str]:
-        """Keys that are due at some time, a live view."""
+        """Keys that have a time, as a live view."""
         return self._at_s.keys()
 
     def get(self, key: str) -> float:
-        """When the key is due; infinity for never."""
+        """The time at which the key is due; infinity if it is never due."""
         return self._at_s.get(key, inf)
 
     def set(self, key: str, at_s: float) -> None:
-        """The key is due at this time, whatever was set before; never, if it is infinity."""
+        """Set the time at which the key is due, replacing an earlier setting; infinity means never."""
         if at_s == inf:
             self.drop(key)
         elif at_s != self._at_s.get(key):
@@ -45,15 +45,15 @@ class Timers:
                 heapify(self._heap)
 
     def set_sooner(self, key: str, at_s: float) -> None:
-        """The key is due at this time at the latest."""
+        """Make the key due at this time at the latest."""
         self.set(key, min(at_s, self.get(key)))
 
     def drop(self, key: str) -> None:
-        """The key is not due any more."""
+        """Remove the time of the key."""
         self._at_s.pop(key, None)
 
     def take_due(self, now_s: float) -> list[str]:
-        """Keys whose time has come, the earliest first; they have no time afterwards."""
+        """Keys whose time has come, the earliest first; their times are removed."""
         due: list[str] = []
         while (at_s := self.next_s()) is not None and at_s <= now_s:
             key = heappop(self._heap)[1]

@@ -17,7 +17,7 @@ BURST_S = 0.5
 
 
 class Pace:
-    """Work calls `step` between its parts. `spent_s` is its total CPU time.
+    """Limits one kind of work, which must call `step` between its parts; `spent_s` is the CPU time used.
 
     CPU time is measured, because otherwise work would be slowed down once more when it waits for a core on a busy
     machine.

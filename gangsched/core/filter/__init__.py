@@ -81,7 +81,7 @@ def pre_filter(pod: Pod, occupancy: Occupancy) -> Refusal | None:
 
 
 def cause(pod: Pod, occupancy: Occupancy) -> Refusal | None:
-    """`pre_filter`, or what was found to be wrong with the pod when nodes were looked at."""
+    """The result of `pre_filter`, or an error of the pod itself that was found while nodes were evaluated."""
     refusal = pre_filter(pod, occupancy)
     faults = (each.fault(pod, occupancy) for each in FAULTS)
     return refusal if refusal is not None else next((each for each in faults if each is not None), None)

@@ -64,16 +64,16 @@ class StatefulFilter(Filter):
         return None
 
     def narrowed(self, pod: Pod, room: Ints, occupancy: Occupancy) -> Ints:
-        """`room` as far as the filter allows that number of such pods."""
+        """`room`, reduced to the number of such pods that the filter allows."""
         limit = self.room(pod, occupancy)
         return room if limit is None else np.minimum(room, limit)
 
     def stays(self, pod: Pod, node: int, occupancy: Occupancy) -> bool:
-        """Whether the filter allows the node to a pod that has room there and is not counted."""
+        """Whether the filter allows a pod, which is not counted itself, to stay on the node."""
         return not any(refused.nodes[node] for refused in self.refusals(pod, occupancy))
 
     def fault(self, pod: Pod, occupancy: Occupancy) -> Refusal | None:
-        """What is wrong with the pod itself, found on a node that `narrowed` looked at last; it refuses all nodes."""
+        """An error of the pod itself, found on a node that `narrowed` evaluated last; it excludes all nodes."""
         return None
 
 

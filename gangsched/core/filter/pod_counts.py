@@ -120,7 +120,7 @@ class PodCounts:
 
     @property
     def versions(self) -> Ints:
-        """`versions[node]`: version of the pods that the snapshot has on the node."""
+        """`versions[node]`: the version number of the snapshot's pods on the node."""
         return self._pods_by_node.versions
 
     def anti_affinity_keys(self) -> frozenset[str]:

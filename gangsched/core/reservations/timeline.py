@@ -178,7 +178,7 @@ class Timeline:
 class OccupantColumns:
     """Pods that use room as rows, cached between plans; a node is read again only if its pods changed.
 
-    Pods are unchanged if they are the same object, for the cluster and for each node.
+    Whether pods changed is determined by the identity of the mapping: of the whole cluster's, then of each node's.
     """
 
     def __init__(self) -> None:

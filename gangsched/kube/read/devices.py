@@ -67,7 +67,7 @@ def decode_device_claim(wire: Wired) -> DeviceClaim:
 
 
 def claim_asks(namespace: str, name: str, uid: str, spec: Wired, status: Wired) -> DeviceClaim:
-    """What a claim asks for and has; one that cannot be understood says so as its `unknown`."""
+    """What a claim requests and has been allocated; if it cannot be decoded, its `unknown` says so."""
     meta = {"namespace": namespace, "name": name, "uid": uid}
     try:
         return decode_device_claim({"metadata": meta, "spec": spec, "status": status})
@@ -76,7 +76,7 @@ def claim_asks(namespace: str, name: str, uid: str, spec: Wired, status: Wired) 
 
 
 def has_more(spec: Wired) -> bool:
-    """Whether an allocation needs more of the claim than is decoded: configs for drivers, or tolerations."""
+    """Whether an allocation needs more fields of the claim than are decoded: driver configs or tolerations."""
     devices = spec.get("devices") or {}
     asked = [each.get("exactly") or {} for each in devices.get("requests") or ()]
     asked += [sub for each in devices.get("requests") or () for sub in each.get("firstAvailable") or ()]

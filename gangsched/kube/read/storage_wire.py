@@ -129,7 +129,7 @@ class WireDeviceObject(Wire):
     spec: dict[str, Any] = msgspec.field(default_factory=dict)
 
     def whole(self) -> dict[str, Any]:
-        """As a mapping."""
+        """The whole object as a mapping."""
         return {"metadata": {"name": self.metadata.name}, "spec": self.spec}
 
 

@@ -1,11 +1,11 @@
 """The store: the last version of each object of one resource, and the messages about changes.
 
-Invariant: pages and watch lines in, messages out, no awaits and no clock. A list replaces everything; a line changes
-one object; a line without a relevant change is dropped. A first list of many pages is reported page by page, because
-one message would block the loop: until `resource_version` is set, the reports are incomplete. For an optional resource
-the whole list follows, to report that it can be read. An object that cannot be decoded is reported once and skipped;
-its last valid version stays, because room in use must not look free. A pod without a valid version uses all room of its
-node (semantics I8).
+Invariant: it converts pages and watch lines into messages, without awaits and without a clock. A list replaces
+everything; a line changes one object; a line without a relevant change is dropped. A first list of many pages is
+reported page by page, because one message would block the loop: until `resource_version` is set, the reports are
+incomplete. For an optional resource the whole list is reported again at the end, which shows that the resource can be
+read. An object that cannot be decoded is reported once and skipped; its last valid version stays, because room in use
+must not look free. A pod without a valid version uses all room of its node (semantics I8).
 """
 
 from __future__ import annotations

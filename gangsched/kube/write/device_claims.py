@@ -1,7 +1,8 @@
-"""Writes to ResourceClaims: devices are allocated, and allocated again to nobody.
+"""Writes to ResourceClaims: devices are allocated, and no device is allocated twice.
 
-Invariant: an allocation names the version of the claim on which it was decided, so that at most one of several tries is
-carried out. What is not certain is read back until it is; a claim that somebody else changed is not deallocated.
+Invariant: an allocation names the version of the claim on which it was decided, so that at most one of several attempts
+succeeds. After an uncertain answer the claim is read until the result is certain. A claim that another client changed
+is not deallocated.
 """
 
 from __future__ import annotations
@@ -40,9 +41,9 @@ class DeviceClaimWriter:
         self._runtime = runtime
 
     async def allocate(self, selection: Selection, *, uid: str, name: str) -> str:
-        """Write the chosen devices, and the pod as the consumer, into a claim; the version that it has then.
+        """Write the chosen devices, and the pod as their consumer, to a claim; return its new version.
 
-        Raises ClaimWriteRefused if the claim is another one, or was allocated by somebody else.
+        Raises ClaimWriteRefused if the claim was recreated or allocated by another client.
         """
         assert selection.allocation is not None
         version, spec = await self._prepared(selection)
@@ -72,9 +73,10 @@ class DeviceClaimWriter:
         raise AssertionError("unreachable")
 
     async def release(self, selection: Selection, uid: str) -> str:
-        """Deallocate a claim that was allocated to this pod alone; the version to be seen before its next use.
+        """Deallocate a claim that was allocated for this pod only; return the version that must be seen before its next
+        use.
 
-        Repeats until the answer is certain. Raises Fenced only.
+        Repeats until the result is certain. Raises only Fenced.
         """
         version = selection.resource_version
         backoff = Backoff(0.1, 5.0, rng=self._runtime.rng)
@@ -101,10 +103,10 @@ class DeviceClaimWriter:
             version = claim.resource_version
 
     async def reserve(self, selection: Selection, *, uid: str, name: str) -> None:
-        """Enter the pod among those who may use an allocated claim, without which its kubelet would not start it.
+        """Add the pod to the consumers of an allocated claim, without which its kubelet would not start it.
 
-        The API server adds it to the others; it refuses when the claim is another one or not allocated any more.
-        Raises ClaimWriteRefused if it has been allocated elsewhere.
+        The API server adds it to the existing consumers, and refuses if the claim was recreated or is no longer
+        allocated. Raises ClaimWriteRefused if it has been allocated elsewhere.
         """
         consumer = {"resource": "pods", "name": name, "uid": uid}
         body = {"metadata": {"uid": selection.uid}, "status": {"reservedFor": [consumer]}}
@@ -180,7 +182,7 @@ class DeviceClaimWriter:
 
 
 def is_written(claim: ResourceClaim, selection: Selection, uid: str) -> bool:
-    """Whether the claim has the devices that were chosen, for this pod."""
+    """Whether the claim has the devices that were chosen for this pod."""
     assert selection.allocation is not None
     results = claim.asks.results if claim.asks is not None else None
     if results is None or uid not in claim.reserved:
@@ -193,7 +195,7 @@ def _device(result: DeviceResult) -> tuple[object, ...]:
 
 
 def may_be_done(fault: Fault) -> bool:
-    """Whether the request may have been carried out, or may be tried again."""
+    """Whether the request may have been carried out, or may be sent again."""
     return not isinstance(fault, ApiFault) or not fault.is_status or fault.status >= SERVER_ERROR or fault.status == 429
 
 

@@ -39,7 +39,7 @@ class Writer(Protocol[C_contra]):
     """Writes the orders of an outbox."""
 
     def due(self, value: C_contra) -> IsDue:
-        """Whether to write the order now; after AFTER_BIND the outbox waits for `answered`."""
+        """When to write the order: now, later, or (AFTER_BIND) once `answered` is called; or never."""
 
     async def write(self, value: C_contra) -> None:
         """Write the order. Raises Fault."""

@@ -24,13 +24,15 @@ class NextLooks:
         self._now: dict[str, Set[str]] = {}
 
     def now(self, changed: Mapping[str, Set[str]]) -> None:
-        """Check the nominations of these groups on these nodes, or, where none are named, whatever node matters."""
+        """Check the nominations of these groups in the next turns: on these nodes or, if none are given, on all nodes
+        that matter.
+        """
         for group, nodes in changed.items():
             before = self._now.get(group, nodes)
             self._now[group] = before | nodes if before and nodes else frozenset()
 
     def take(self) -> dict[str, Set[str]]:
-        """The next groups, with the nodes, whose nominations one turn checks."""
+        """The groups, with nodes, whose nominations this turn checks."""
         chosen = dict(islice(self._now.items(), CHECKED_AT_ONCE))
         for group in chosen:
             del self._now[group]

@@ -84,7 +84,7 @@ class Room:
         return all(self._keeping[node] for node in nodes)
 
     def admits(self, places: Sequence[Placement]) -> str:
-        """Why Filter rejects one of these on its node now, if they are placed one after the other; "" if it rejects
+        """Why Filter rejects one of these members on its node now, placed one after the other; "" if it rejects
         none.
         """
         self._fill(places)
@@ -102,10 +102,10 @@ class Room:
             self._ledger.rollback(checkpoint)
 
     def gives_way(self, claim: RoomClaim, places: Sequence[Placement]) -> RoomClaim:
-        """Choose the nomination to drop if not all `places` of `claim` fit, and free its nodes in the ledger.
+        """Return the nomination to drop because not all `places` of `claim` fit, and free its nodes in the ledger.
 
-        Nominations are tried by lowest priority, then youngest first, until the others fit without one. Dropping the
-        youngest without a check would not help while its victims still run.
+        It is the first one without which the others fit, in the order of lowest priority, then youngest. The youngest
+        is not simply dropped, because that would not help while its victims still run.
         """
         in_the_way = [each for each in places if not self._fits(claim, each)]
         if any(not self._is_open(each) for each in in_the_way):

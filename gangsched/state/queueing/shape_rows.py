@@ -101,7 +101,7 @@ class ShapeRows:
         return [shape for shape in islice(found, number) if shape is not None]
 
     def rows_of(self, shapes: Iterable[Shape]) -> Ints:
-        """Rows of known shapes."""
+        """The row numbers of these shapes, if they are known."""
         return np.array([self._rows[shape] for shape in shapes], dtype=np.int64)
 
     def fitting(self, snapshot: Snapshot, nodes: Ints) -> Bools:

@@ -53,7 +53,8 @@ class Counts:
 def counts(record: GangRecord) -> Counts:
     """Count the members; `scheduled` are those that were bound, including ended ones.
 
-    Terminating members do not count, as in P1, because a pod on a dead node terminates as long as the node is dead.
+    Terminating members do not count, as in P1, because a pod on a dead node stays terminating as long as the node is
+    dead.
     """
     pods = [pod for pod in record.pods if not (pod.deleting and pod.live)]
     return Counts(

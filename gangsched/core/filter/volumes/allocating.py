@@ -1,4 +1,4 @@
-"""Decisions about ResourceClaims for which devices were chosen: what is to be written to them."""
+"""Decisions about ResourceClaims for which devices were chosen: what will be written to them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SHARES: Final = UUID("5b1c1a4c-3f0c-4f0e-9c5f-1d2f3a8e6b70")
 def allocating(
     claim: ResourceClaim, results: Sequence[DeviceResult], node: str, classes: Mapping[str, DeviceClass]
 ) -> Selection:
-    """The decision to give these devices of a node to a claim."""
+    """The decision to allocate these devices of a node to a claim."""
     assert claim.asks is not None
     named = tuple(
         replace(each, share=str(uuid5(SHARES, f"{claim.uid}/{each.request}/{number}"))) if each.share else each

@@ -145,7 +145,8 @@ class StorageUse:
         return self._selected.get(pod.uid, ()) if pod.claims else ()
 
     def allocated(self, pod: Pod, node: str) -> tuple[Selection, ...] | None:
-        """`selected` with the devices chosen for the pod, which the plan placed on this node; None if there are none.
+        """The decisions of `selected`, with the devices chosen for a pod that the plan placed on this node; None if
+        there are none.
 
         Devices are chosen once for all pods of the plan (`DeviceUse`).
         """
