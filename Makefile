@@ -112,8 +112,8 @@ conformance: install control-plane ## Kubernetes' own specs of scheduling, with 
 e2e: install control-plane prometheus ## Run the tests on a real etcd and kube-apiserver
 	@$(RUN)pytest -q -m e2e
 
-crashes: install control-plane ## Kill the scheduler after each write of a preemption: CRASH_AFTER=1,2,3
-	@CRASH_AFTER=$(or $(CRASH_AFTER),$(shell seq -s, 1 20)) $(RUN)pytest -q -s tests/e2e/test_preemption_crash.py
+crashes: install control-plane ## Kill the scheduler after each write of a preemption, and of a start with devices: CRASH_AFTER=1,2,3
+	@CRASH_AFTER=$(or $(CRASH_AFTER),$(shell seq -s, 1 20)) $(RUN)pytest -q -s tests/e2e/test_preemption_crash.py tests/e2e/test_device_crash.py
 
 .PHONY: operators
 operators: install control-plane ## The real operators of docs/guides and Kueue, built from their modules: what they emit is scheduled

@@ -83,6 +83,7 @@ class World:
         self.leaving: dict[str, float] = {}
         self.delayed: set[str] = set()
         self.claims_sent: list[BindClaims] = []
+        self.released: list[ReleaseClaims] = []
         self.controller = True
         self.sent: list[Bind] = []
         self.reports: list[Report] = []
@@ -333,8 +334,9 @@ class World:
         return version
 
     def _withdraw(self, order: ReleaseClaims) -> None:
-        """Nobody asks for these volumes any more."""
-        for selection in order.claims:
+        """Nobody asks for these volumes any more; a test answers for devices."""
+        self.released += [order] if any(each.reserve for each in order.claims) else []
+        for selection in (each for each in order.claims if not each.reserve):
             claim = self.state.cluster.storage_cache.claim(selection.key)
             assert claim is not None
             self.say(Applied(msgspec.structs.replace(claim, selected_node=None, resource_version=_next_version(claim))))

@@ -17,12 +17,13 @@ import msgspec
 from gangsched.model.inter_pod import selects
 from gangsched.model.objects import PermitStamp
 from gangsched.model.protocol import Bind, BindClaims, BindFailed, BindGone, ClaimsWritten, Outcome, ReleaseClaims
-from gangsched.model.storage import Claim, ResourceClaim, Selection, Volume
+from gangsched.model.storage import Claim, Selection, Volume
 from gangsched.model.text import named
 from gangsched.state.claim_starts import Starts, is_late
 from gangsched.state.cluster import Cluster
+from gangsched.state.device_binding import ClaimsRefused, has_devices, idle
 from gangsched.state.groups import Registry
-from gangsched.state.member_store import WAITS, MemberStore
+from gangsched.state.member_store import MemberStore
 from gangsched.state.members import Change, ClaimsWait, Member, State
 from gangsched.state.storage_cache import is_older
 
@@ -30,10 +31,6 @@ SETTLE_S = 0.05
 """How long the last look at devices waits for other schedulers; kube-scheduler wrote up to 11 ms after gangsched."""
 TIMEOUT_S = 600.0
 """How long claims may take to be bound; kube-scheduler's bindTimeoutSeconds is the same."""
-
-
-class ClaimsRefused(Exception):  # noqa: N818  (a refusal is no error of ours)
-    """The claims of a member cannot be bound as decided; `str()` is the reason."""
 
 
 @dataclass(slots=True)
@@ -159,18 +156,8 @@ class ClaimBinding:
         The devices are left from a start that failed or was interrupted, or were allocated by another scheduler.
         """
         storage = self._cluster.storage_cache
-        waiting = {each.pod.uid: each for each in members if not each.node and each.state in WAITS}
-        orders: list[ReleaseClaims] = []
-        for member in waiting.values() if storage.allocator is not None else ():
-            keys = (use.key(member.pod.namespace) for use in member.pod.claims if use.device)
-            claims = [claim for key in keys if (claim := storage.resource_claim(key)) is not None]
-            idle = [
-                each for each in claims if each.allocated and not each.deleting and not storage.is_outdated(each.key)
-            ]
-            idle = [each for each in idle if waiting.keys() >= {*each.reserved, *storage.users().get(each.key, ())}]
-            if idle:
-                storage.releasing(each.key for each in idle)
-                orders.append(_release(member, map(_as_it_is, idle)))
+        orders = [_release(member, claims) for member, claims in idle(members, storage)]
+        storage.releasing(each.key for order in orders for each in order.claims)
         return orders
 
     def waiting(self) -> Mapping[str, Member]:
@@ -248,29 +235,10 @@ class ClaimBinding:
         if unbound and now_s >= wait.deadline_s:
             raise ClaimsRefused(f"claim {unbound[0].key} was not bound within {self._timeout_s:g} s")
 
-    def _has_devices(self, selection: Selection, wait: ClaimsWait) -> bool:
-        """Whether our watch shows the devices that were written. Raises ClaimsRefused if others have them."""
-        storage, allocation = self._cluster.storage_cache, selection.allocation
-        claim = storage.resource_claim(selection.key)
-        assert allocation is not None
-        assert storage.allocator is not None
-        if claim is None or claim.uid != selection.uid:
-            raise ClaimsRefused(f'resourceclaim "{selection.name}" not found')
-        if claim.deleting:
-            raise ClaimsRefused(f'resourceclaim "{selection.name}" is being deleted')
-        if is_older(claim.resource_version, wait.versions.get(selection.key)):
-            return False
-        results = claim.asks.results if claim.asks is not None else None
-        if results is None or {each.id for each in results} != {each.id for each in allocation.results}:
-            raise ClaimsRefused(f'resourceclaim "{selection.name}" has been changed by somebody else')
-        if rival := storage.allocator.rival(selection.key, results, allocation.node):
-            raise ClaimsRefused(rival)
-        return True
-
     def _is_bound(self, selection: Selection, node: str, wait: ClaimsWait) -> bool:
         """Whether a claim is bound and its volume can be used on the node. Raises ClaimsRefused if that cannot be."""
         if selection.allocation is not None:
-            return self._has_devices(selection, wait)
+            return has_devices(selection, wait, self._cluster.storage_cache)
         claim, volumes = self._cluster.storage_cache.claim(selection.key), self._cluster.storage_cache.volumes
         if claim is None or claim.uid != selection.uid:
             raise ClaimsRefused(f'persistentvolumeclaim "{selection.name}" not found')
@@ -318,12 +286,6 @@ def _bind(member: Member) -> Bind:
 def _release(member: Member, claims: Iterable[Selection]) -> ReleaseClaims:
     pod = member.pod
     return ReleaseClaims(pod.uid, pod.namespace, pod.name, member.node, tuple(claims))
-
-
-def _as_it_is(claim: ResourceClaim) -> Selection:
-    return Selection(
-        namespace=claim.namespace, name=claim.name, uid=claim.uid, resource_version=claim.resource_version, reserve=True
-    )
 
 
 def _is_asked(claim: Claim, selection: Selection) -> bool:

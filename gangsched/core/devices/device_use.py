@@ -16,8 +16,8 @@ from gangsched.core.work import Work
 from gangsched.model.devices import DeviceResult
 from gangsched.model.snapshot import Ints, NodeTable
 
-UNITS_A_NODE, UNITS_A_STEP, UNITS_A_REQUEST = 60, 6, 2
-"""Units of searching a node: for its pools, for each step, and for asking 8 devices about one request."""
+UNITS_A_NODE, UNITS_A_DEVICE, UNITS_A_QUESTION, UNITS_A_STEP = 80, 10, 12, 6
+"""Units of searching a node: for itself, each device, each request about each device, and each step."""
 
 
 @dataclass(slots=True, eq=False)
@@ -135,7 +135,7 @@ class DeviceUse:
     def _asked(self, node: str, *kinds: DeviceKind) -> int:
         devices = sum(len(pool.devices) for pool in self.index.pools(node))
         requests = sum(len(group) for kind in dict.fromkeys(kinds) for claim in kind.claims for group in claim.requests)
-        return UNITS_A_REQUEST * requests * (1 + devices // 8)
+        return devices * (UNITS_A_DEVICE + UNITS_A_QUESTION * requests)
 
     # --- devices ----------------------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from math import inf
 
 import numpy as np
 
+from gangsched.core.devices.device_index import DeviceKind
 from gangsched.core.filter import narrow
 from gangsched.core.permit import missing
 from gangsched.core.queue_sort import size_key
@@ -121,6 +122,8 @@ class Demand:
         for number, item in enumerate(self.items):
             for label, code in item.pins:
                 found[number] *= level((label,), self.ledger.table).codes == code
+            if item.devices is not None and (devices := self.ledger.occupancy.storage.devices) is not None:
+                found[number] = np.minimum(found[number], devices.room(item.devices, found[number]))
             if self.by_terms:
                 found[number] = narrow(item.pods[0], found[number], self.ledger.occupancy)
         return found
@@ -287,15 +290,18 @@ def _items(gangs: Sequence[Gang], ledger: Ledger) -> list[Item]:
     items = []
     storage = ledger.occupancy.storage
     for index, gang in enumerate(gangs):
-        pods: dict[tuple[Shape, bool], list[Pod]] = {}
+        pods: dict[tuple[Shape, bool, DeviceKind | None], list[Pod]] = {}
         last, own = None, list[Pod]()
         for pod in gang.pending:
             if pod.shape is not last or pod.claims:  # of a thousand alike, one is looked up
-                own = pods.setdefault((pod.shape, bool(pod.claims) and storage.pinned(pod)), [])
+                own = pods.setdefault((pod.shape, storage.pinned(pod), storage.device_kind(pod)), [])
                 last = None if pod.claims else pod.shape
             own.append(pod)
         ledger.work.charge(len(gang.pending) // (2 if last is None else 8) + UNITS_AN_ITEM * len(pods))
-        items += [Item(index, shape, tuple(members), pinned, index) for (shape, pinned), members in pods.items()]
+        items += [
+            Item(index, shape, tuple(members), pinned, index, devices=devices)
+            for (shape, pinned, devices), members in pods.items()
+        ]
     return sorted(items, key=lambda item: (size_key(item.shape, ledger.policy), not item.pinned))
 
 

@@ -17,6 +17,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from gangsched.core.filter import narrow
 from gangsched.core.reserve import Ledger
 from gangsched.core.scopes import usable
 from gangsched.core.search.demand import Demand
@@ -36,6 +37,8 @@ FEW_STEPS = 200
 """Choices beyond two for each node that the exact search looks at in few domains before it looks at all of them."""
 STEPS = 1_000
 """Choices that the exact search looks at before it gives up, outside required domains."""
+TRIED, TRIALS = 8, 200
+"""Pods with devices of which all nodes are tried, and choices of nodes that are tried at most."""
 PODS = 256
 """Members needed, beyond which only other orders are tried."""
 
@@ -52,7 +55,7 @@ def find(
     identical members in order. Raises OutOfWork if a `whole` search is requested and too little work is left.
     """
     demand = Demand.of(group, gangs, ledger)
-    if demand.slices is None and len({(item.shape, item.pinned) for item in demand.items}) < 2:
+    if demand.slices is None and len({(item.shape, item.pinned, item.devices) for item in demand.items}) < 2:
         return None  # the usual order is exact for one shape
     if whole and demand.is_exact and (demand.slices is not None or any(required_keys(group, ledger))):
         packing = _packing(demand, inf)
@@ -69,7 +72,7 @@ def find(
             found = _by_order(demand, place_run)
             if found is None and demand.is_exact and sum(demand.needs) <= PODS:
                 found = reserved(demand, _packing(demand, STEPS))
-            return found
+            return found if found is not None else _by_trial(demand)
     except OutOfWork:
         ledger.rollback(checkpoint)
         return None
@@ -110,6 +113,40 @@ def _orders(demand: Demand) -> Iterator[list[Item]]:
         if order not in tried:
             tried.add(order)
             yield [items[index] for index in order]
+
+
+def _by_trial(demand: Demand) -> Found | None:
+    """All nodes for each of a few pods with devices: what a node has for one depends on which others are there."""
+    pods = [(item, pod) for item in demand.items for pod in item.pods]
+    if not any(item.devices is not None for item in demand.items) or len(pods) > TRIED or len(pods) > sum(demand.needs):
+        return None
+    ledger, found = demand.ledger, list[Placement]()
+    trials = TRIALS
+
+    def place(number: int, first: int) -> bool:
+        nonlocal trials
+        if number == len(pods):
+            return True
+        item, pod = pods[number]
+        room = narrow(pod, usable(pod.shape, demand.group, ledger), ledger.occupancy)
+        alike = number + 1 < len(pods) and pods[number + 1][0] is item  # equal pods take their nodes in order
+        for node in np.flatnonzero(room[first:]).tolist():
+            trials -= 1
+            if trials < 0:
+                return False
+            checkpoint = ledger.checkpoint()
+            ledger.reserve((pod,), np.array([first + node]), np.array([1]))
+            found.append(Placement(pod, ledger.table.names[first + node], ledger.occupancy.storage.selected(pod)))
+            if place(number + 1, first + node if alike else 0):
+                return True
+            found.pop()
+            ledger.rollback(checkpoint)
+        return False
+
+    if not place(0, 0):
+        return None
+    of_gang = {pod.uid: demand.gangs[item.gang].id for item, pod in pods}
+    return {gang.id: [each for each in found if of_gang[each.pod.uid] == gang.id] for gang in demand.gangs}
 
 
 # --- exact search ---------------------------------------------------------------------------------------------------

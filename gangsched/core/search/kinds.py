@@ -12,6 +12,7 @@ from functools import cmp_to_key
 from itertools import pairwise
 from typing import TypeAlias
 
+from gangsched.core.devices.device_index import DeviceKind
 from gangsched.core.queue_sort import size_key
 from gangsched.core.reserve import Ledger
 from gangsched.core.search.packing import Piece
@@ -43,6 +44,7 @@ class Item:
     need: int
     home: int = -1
     pins: Pins = ()
+    devices: DeviceKind | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,16 +89,16 @@ class Kinds:
     layers: Sequence[str]
     wanted: list[int]
     tops: list[tuple[int, int, Slice, Pins]] = field(default_factory=list)
-    pods: dict[tuple[int, int, Shape, bool, int, Pins], list[Pod]] = field(default_factory=dict)
+    pods: dict[tuple[int, int, Shape, bool, DeviceKind | None, int, Pins], list[Pod]] = field(default_factory=dict)
     like: Mapping[Shape, Shape] = field(default_factory=dict)
 
     def add_pods(self, gang: int, need: int, pods: Iterable[Pod], *, home: int = -1, pins: Pins = ()) -> None:
         """Pods that count for a need, or belong to slices of layer `home`."""
         storage = self.ledger.occupancy.storage
         for pod in pods:
-            pinned = bool(pod.claims) and storage.pinned(pod)
+            pinned, devices = storage.pinned(pod), storage.device_kind(pod)
             shape = self.like.get(pod.shape, pod.shape)
-            self.pods.setdefault((gang, need, shape, pinned, home, pins), []).append(pod)
+            self.pods.setdefault((gang, need, shape, pinned, devices, home, pins), []).append(pod)
 
     def finished(self, units_of: tuple[NeededUnits | None, ...], *, is_nested: bool) -> tuple[tuple[Item, ...], Slices]:
         """The items, and the slices as kinds behind them."""
@@ -110,8 +112,8 @@ class Kinds:
                 self.add_pods(gang, gang, each.own, home=self.layers.index(each.key), pins=pins)
         work.charge(UNITS_AN_ITEM * len(self.pods))
         found = (
-            Item(gang, shape, tuple(members), pinned, need, home, pins)
-            for (gang, need, shape, pinned, home, pins), members in self.pods.items()
+            Item(gang, shape, tuple(members), pinned, need, home, pins, devices)
+            for (gang, need, shape, pinned, devices, home, pins), members in self.pods.items()
         )
         items = sorted(found, key=lambda item: (size_key(item.shape, self.ledger.policy), not item.pinned))
         item_of = {pod.uid: number for number, item in enumerate(items) for pod in item.pods}

@@ -138,7 +138,7 @@ class StorageUse:
     def _kind(self, pod: Pod) -> DeviceKind | None:
         """What the pod's unallocated claims ask for; None without any."""
         with self._work.unlimited():  # it is asked when the pod moves, which must not be cut short
-            return self.needs(pod).kind
+            return self.device_kind(pod)
 
     def selected(self, pod: Pod) -> tuple[Selection, ...]:
         """Volumes picked for a pod that this plan placed."""
@@ -237,8 +237,14 @@ class StorageUse:
 
     def pinned(self, pod: Pod) -> bool:
         """Whether volumes that exist or are being provisioned determine where a pod can run."""
+        if not pod.claims:
+            return False
         needs = self.needs(pod)
         return bool(needs.bound) or any(claim.selected_node is not None for claim in needs.unbound)
+
+    def device_kind(self, pod: Pod) -> DeviceKind | None:
+        """What the pod's unallocated claims ask for; None without any."""
+        return self.needs(pod).kind if pod.claims else None
 
     def equivalence(self, pod: Pod) -> Hashable:
         """A key that is equal for pods whose claims have the same requirements."""

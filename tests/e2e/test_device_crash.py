@@ -1,0 +1,84 @@
+"""A scheduler that is killed -9 after any write for a gang with devices, and the one that follows it (A21).
+
+`make crashes` kills after each of the writes; otherwise a few are tried: CRASH_AFTER=1,2,3.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+from control_plane import ControlPlane
+from control_plane import objects as make
+from control_plane.api import Api
+from control_plane.daemon import Daemon
+from control_plane.following import Following
+
+from tests.e2e import test_devices as devices
+from tests.e2e.conftest import PODS
+from tests.e2e.test_preemption_crash import Deadly
+from tests.faults.proxy import FaultProxy
+from tests.faults.requests import ApiRequest
+
+pytestmark = pytest.mark.e2e
+
+PLANE = {"kcm": True}
+MEMBERS = 3
+#: A finalizer, a status and a bind for each member.
+WRITES = 3 * MEMBERS
+SHORT = "2,6,8"
+AFTER = [number for number in map(int, os.environ.get("CRASH_AFTER", SHORT).split(",")) if number <= WRITES]
+WITHIN_S = 40.0
+
+api = devices.api
+
+
+class DeadlyForClaims(Deadly):
+    """Counts writes to claims, too."""
+
+    def fault_for(self, request: ApiRequest) -> Deadly | None:
+        """Itself for every write of a start, and for every one of a dead scheduler."""
+        is_claim = request.resource == "resourceclaims" and request.verb == "patch"
+        return self if is_claim else super().fault_for(request)
+
+
+@pytest.fixture
+def deadly(plane: ControlPlane) -> Iterator[tuple[FaultProxy, DeadlyForClaims]]:
+    """A proxy that lets so many writes pass as a test says."""
+    rule = DeadlyForClaims(faults=(), writes_left=10**6)
+    with FaultProxy(plane) as proxy:
+        proxy.rules.append(rule)
+        yield proxy, rule
+
+
+@pytest.mark.parametrize("fits", [True, False], ids=["it fits still", "its node is closed"])
+@pytest.mark.parametrize("number", AFTER)
+def test_a_kill_after_any_write_leaves_nothing_half(
+    plane: ControlPlane, api: Api, deadly: tuple[FaultProxy, DeadlyForClaims], number: int, *, fits: bool
+) -> None:
+    """The gang starts whole, each member with one device of its own node, and no device is taken by nobody."""
+    if not fits and number > 2 * MEMBERS:
+        pytest.skip("a bound pod stays where it is")
+    proxy, rule = deadly
+    with Following(api, PODS) as pods:
+        daemon = Daemon(plane, url=proxy.url, extra_args=devices.ALL)
+        daemon.start()
+        try:
+            devices.node(api, "n0", *(devices.gpu(f"g{each}") for each in range(MEMBERS)))
+            uses = devices.template(api, "some", devices.asks())
+            rule.writes_left = number
+            make.create_all(api, make.gang("g", members=MEMBERS, spec=uses))
+            assert rule.done.wait(WITHIN_S), "there are fewer writes than that"
+            daemon.kill()
+            proxy.rules.remove(rule)
+            if not fits:
+                api.patch("/api/v1/nodes/n0", {"spec": {"unschedulable": True}})
+                devices.node(api, "n1", *(devices.gpu(f"g{each}") for each in range(MEMBERS)))
+            daemon.start()
+            nodes = devices.wait_bound(pods, "g-", MEMBERS)
+            assert set(nodes.values()) == {"n0" if fits else "n1"}
+            devices.one_each(api, MEMBERS)
+            assert daemon.complaints() == []
+        finally:
+            daemon.kill()

@@ -1,0 +1,194 @@
+"""Members whose claims get devices: what is written, what is looked at, and what becomes of a start that fails."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from gangsched.core.node_terms import NODE_NAME_FIELD
+from gangsched.model.devices import (
+    Device,
+    DeviceClaim,
+    DeviceClass,
+    DeviceRequest,
+    DeviceResult,
+    DeviceTaintRule,
+    NodeScope,
+    ResourceSlice,
+)
+from gangsched.model.inter_pod import Requirement
+from gangsched.model.objects import ClaimUse, NodeSelectorTerm, Pod
+from gangsched.model.protocol import Applied, BindClaims, BindFailed, ClaimsReleased, ClaimsWritten, Gone, Replaced
+from gangsched.model.storage import ResourceClaim, Selection
+from gangsched.state.members import State
+from gangsched.state.rule_set import Rules
+from tests.builders import gang_metadata, node, pod
+from tests.world import World
+
+ASKS = ((DeviceRequest(name="r", class_name="gpu"),),)
+
+
+def claim(name: str, version: int = 1, *devices: str, on: str = "n0", by: str = "") -> ResourceClaim:
+    """A claim of the pod of this name, or another one's, that has these devices."""
+    results = tuple(DeviceResult("r", ("d", on, each)) for each in devices)
+    here = (NodeSelectorTerm(fields=(Requirement(NODE_NAME_FIELD, "In", (on,)),)),)
+    return ResourceClaim(
+        namespace="ns",
+        name=name,
+        uid=name,
+        owner_uid=name,
+        resource_version=str(version),
+        allocated=bool(devices),
+        required=here if devices else None,
+        reserved=(by or name,) if devices else (),
+        asks=DeviceClaim(namespace="ns", name=name, uid=name, requests=ASKS, results=results or None),
+    )
+
+
+def slice_of(name: str, *devices: str) -> ResourceSlice:
+    """What a node has."""
+    made = tuple(Device(name=each) for each in devices)
+    return ResourceSlice(name=name, driver="d", pool=name, scope=NodeScope(name), devices=made)
+
+
+def starting(*slices: ResourceSlice, claims: tuple[ResourceClaim, ...] = (claim("p"), claim("q"))) -> World:
+    """A gang of `p` and `q`, each with a claim; writes are answered by the test."""
+    world = World(node("n0"), node("n1"), rules=Rules(allocates=True))
+    world.controller = False
+    world.fate = lambda _: "later"
+    world.say(Replaced(ResourceSlice, slices), Replaced(DeviceClass, (DeviceClass("gpu"),)))
+    world.say(Replaced(DeviceTaintRule, ()), Replaced(ResourceClaim, claims))
+    world.create([member(name, "g", 2) for name in ("p", "q")])
+    return world.settle()
+
+
+def member(name: str, gang: str, of: int) -> Pod:
+    """A member of a gang of so many, with a claim of its own, made from a template."""
+    uses = (ClaimUse(name, ephemeral=True, device=True),)
+    return pod(name, uid=name, claims=uses, gang_metadata=gang_metadata(gang, min_member=of))
+
+
+def chosen(world: World) -> dict[str, tuple[str, str]]:
+    """By pod, the node and the device that are to be written."""
+    orders = [each for each in world.unanswered if isinstance(each, BindClaims)]
+    return {order.uid: (order.node, _device(order.claims[0])) for order in orders}
+
+
+def _device(selection: Selection) -> str:
+    assert selection.allocation is not None
+    (result,) = selection.allocation.results
+    return result.id[2]
+
+
+def write(world: World, uid: str, version: int = 5, *, shown: bool = True) -> None:
+    """The API server takes the write for a pod; our watch shows it, or does not yet."""
+    (order,) = (each for each in world.unanswered if isinstance(each, BindClaims) and each.uid == uid)
+    world.unanswered.remove(order)
+    if shown:
+        world.say(Applied(claim(uid, version, _device(order.claims[0]), on=order.node)))
+    world.say(ClaimsWritten(uid, {order.claims[0].key: str(version)}))
+    world.settle()
+
+
+def states(world: World) -> set[State]:
+    """What the members are."""
+    return {world.state.members[uid].state for uid in ("p", "q")}
+
+
+def test_binds_leave_together_once_our_watch_shows_all_devices() -> None:
+    """A16, A17: nothing is bound while a claim is being written, or not seen at the version that was written."""
+    world = starting(slice_of("n0", "g0", "g1"))
+    assert set(chosen(world).values()) == {("n0", "g0"), ("n0", "g1")}
+    second = chosen(world)["q"]
+    write(world, "p")
+    assert world.sent == []
+    write(world, "q", shown=False)
+    assert world.sent == []
+    world.say(Applied(claim("q", 5, second[1])))
+    world.settle()
+    assert {bind.uid for bind in world.sent} == {"p", "q"}
+    assert all(bind.claims == () for bind in world.sent)
+
+
+def test_what_is_being_written_is_in_use() -> None:
+    """A20: another gang is given what is left, before our watch shows any of it."""
+    world = starting(slice_of("n0", "g0", "g1"), slice_of("n1", "g0"))
+    world.say(Applied(claim("a")))
+    world.create([member("a", "h", 1)])
+    world.settle()
+    assert chosen(world)["a"] == ("n1", "g0")
+
+
+def test_ours_yields_to_who_has_a_device_too() -> None:
+    """A17: no bind; both claims are freed, and the gang is planned again only when that is seen."""
+    world = starting(slice_of("n0", "g0", "g1"), slice_of("n1", "g0", "g1"))
+    world.say(Applied(claim("rival", 4, "g0", by="somebody")))
+    for uid in ("p", "q"):
+        write(world, uid)
+    assert world.sent == []
+    assert {each.uid for order in world.released for each in order.claims} == {"p", "q"}
+    (said, _) = (text for _, _, text in world.events("FailedBinding"))
+    assert "device d/n0/g0 is allocated to resourceclaims/ns/rival, too" in said
+    world.advance(30.0)
+    world.settle()
+    assert chosen(world) == {}  # what the cache shows of the claims is about to be undone
+    world.say(ClaimsReleased({f"resourceclaims/ns/{uid}": "6" for uid in ("p", "q")}))
+    world.settle()
+    assert chosen(world) == {}
+    world.say(*(Applied(claim(uid, 6)) for uid in ("p", "q")))
+    world.advance(30.0)
+    world.settle()
+    assert set(chosen(world).values()) == {("n1", "g0"), ("n1", "g1")}
+
+
+def test_a_write_that_fails_frees_the_others() -> None:
+    """A18: the writer has freed its own claims before it answers; those of the other members are freed then."""
+    world = starting(slice_of("n0", "g0", "g1"))
+    write(world, "p")
+    (order,) = world.unanswered
+    world.unanswered.clear()
+    world.say(BindFailed("q", order.node, "allocating devices: the server said 422"))
+    world.settle()
+    assert [each.uid for each in world.released] == ["p"]
+    assert world.sent == []
+
+
+@pytest.mark.parametrize("both", [True, False], ids=["both written", "one written"])
+def test_what_a_kill_left_is_started_where_it_is(both: bool) -> None:
+    """A21: the claims alone say where the members go; what was not written is written now."""
+    left = (claim("p", 5, "g1"), claim("q", 5, "g0") if both else claim("q"))
+    world = starting(slice_of("n0", "g0", "g1"), slice_of("n1", "g0", "g1"), claims=left)
+    if not both:
+        assert chosen(world) == {"q": ("n0", "g0")}
+        write(world, "q")
+    assert {bind.node for bind in world.sent} == {"n0"}
+    assert {bind.uid for bind in world.sent} == {"p", "q"}
+
+
+def test_what_a_kill_left_is_freed_where_it_does_not_fit_any_more() -> None:
+    """A8, A21: the node has gone; the devices are given back, and others taken."""
+    left = (claim("p", 5, "g0", on="gone"), claim("q"))
+    world = starting(slice_of("n1", "g0", "g1"), claims=left)
+    (order,) = world.released
+    assert [(each.name, each.resource_version, each.allocation) for each in order.claims] == [("p", "5", None)]
+    assert chosen(world) == {}
+    world.say(Applied(claim("p", 6)), ClaimsReleased({"resourceclaims/ns/p": "6"}))
+    world.settle()
+    assert set(chosen(world).values()) == {("n1", "g0"), ("n1", "g1")}
+
+
+def test_a_claim_that_others_use_is_never_freed() -> None:
+    """A8: also if it keeps the gang from starting."""
+    left = (msgspec.structs.replace(claim("p", 5, "g0", on="gone"), reserved=("p", "somebody")), claim("q"))
+    world = starting(slice_of("n1", "g0", "g1"), claims=left)
+    assert world.released == []
+
+
+def test_a_claim_that_goes_ends_the_start() -> None:
+    """B3: its member cannot be bound; the devices of the other one are freed."""
+    world = starting(slice_of("n0", "g0", "g1"))
+    write(world, "p")
+    world.say(Gone(ResourceClaim, "resourceclaims/ns/q"))
+    write(world, "q", shown=False)
+    assert world.sent == []
+    assert "p" in {each.uid for each in world.released}
