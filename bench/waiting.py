@@ -181,6 +181,12 @@ def racks_and_shapes(gangs: int) -> list[list[Pod]]:
     return [_gang(number, [each] * MEMBERS, required=RACK) for number, each in enumerate(shapes_of)]
 
 
+def labels_and_racks(gangs: int) -> list[list[Pod]]:
+    """The same, in one domain of a label of its own, which no node has; the last few in one rack."""
+    keys_of = [f"example.com/level-{number:05}" for number in range(gangs - 2 * TRIALS)] + [RACK] * 2 * TRIALS
+    return [_gang(number, [builders.shape(1, 1_000)] * MEMBERS, required=key) for number, key in enumerate(keys_of)]
+
+
 def _gang(number: int, of: Sequence[object], required: str = "") -> list[Pod]:
     name = f"g{number:05}"
     notes = builders.gang_metadata(name, min_member=len(of))
@@ -263,6 +269,7 @@ CASES: dict[str, tuple[Callable[[int], list[list[Pod]]], int, Callable[[int], in
     "two shapes on fragmented nodes": (two_shapes, 2_000, lambda _: 2, False),
     "in one rack": (racks, 10_000, two_in_each_rack, True),
     "in one rack, different shapes": (racks_and_shapes, 10_000, two_in_each_rack, True),
+    "each another label": (labels_and_racks, 10_000, two_in_each_rack, True),
 }
 
 

@@ -213,7 +213,7 @@ def every_failed_bind_of_a_plan_backs_off_again(back_off: Any) -> Any:
 @bug("Q3", "state.queueing.parked:Parked.next_to_wake", f"{QUEUEING}/test_parked.py")
 def shapes_behind_the_first_few_that_room_helps_sleep_on(_: Any) -> Any:
     def forgotten(self: Any, snapshot: Any) -> set[str]:
-        self._rows.keep_pending(np.zeros(len(self._by_shape), dtype=np.bool_))
+        self._rows.keep_pending(np.zeros(len(self._by_room), dtype=np.bool_))
         return set()
 
     return forgotten
@@ -222,11 +222,11 @@ def shapes_behind_the_first_few_that_room_helps_sleep_on(_: Any) -> Any:
 @bug("Q3", "state.queueing.parked:Parked.remove", f"{STATE}/preemption/test_hold_back_times.py")
 def a_shape_is_forgotten_as_soon_as_one_kind_of_group_left_it(remove: Any) -> Any:
     def thorough(self: Any, group: str) -> None:
-        needs = self._needs.get(group, ((), ()))[0]
+        shapes = {need.shape for need in self._needs.get(group, ((), ()))[0]}
         remove(self, group)
-        for need in needs:
-            self._by_shape.pop(need.shape, None)
-            self._rows.remove(need.shape)
+        for room in [each for each in self._by_room if each.shape in shapes]:
+            self._by_room.pop(room)
+            self._rows.remove(room)
 
     return thorough
 

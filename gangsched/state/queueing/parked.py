@@ -1,4 +1,4 @@
-"""Parked groups, indexed by the shapes that they need room for (semantics Q3).
+"""Parked groups, indexed by the shapes that they need room for, and the labels of one domain for it (semantics Q3).
 
 Invariant: an event costs a few column comparisons, and one evaluation per shape that fits on a node with freed room.
 Groups are woken up in queue order while the room suffices for them, a few shapes at a time. Once these were decided and
@@ -24,7 +24,7 @@ from gangsched.core.topology import level
 from gangsched.model.objects import Shape
 from gangsched.model.plan import Need
 from gangsched.model.snapshot import Bools, Ints, Snapshot
-from gangsched.state.queueing.shape_rows import Entry, ShapeRows
+from gangsched.state.queueing.shape_rows import Entry, NeededRoom, ShapeRows
 from gangsched.state.queueing.watched import watched
 
 FIRST_AT_ONCE = 4
@@ -54,20 +54,16 @@ class Stay(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class _Kind:
-    """Needs that groups have in common: of each shape a number of pods, at least 1, and those that all must fit."""
+    """Needs that groups have in common: of each room a number of pods, at least 1, and those that all must fit."""
 
-    counts: Mapping[Shape, int]
+    counts: Mapping[NeededRoom, int]
     required: tuple[Need, ...]
 
     @classmethod
     def of(cls, needs: tuple[Need, ...]) -> _Kind:
-        """The need of a shape in its group; a count of 0 means that any room may help."""
-        counts = {need.shape: max(need.count, 1) for need in needs}
+        """The need; a count of 0 means any room at all."""
+        counts = {NeededRoom(need.shape, need.within if need.count else ()): max(need.count, 1) for need in needs}
         return cls(counts, tuple(need for need in needs if need.count))
-
-    def within(self, shape: Shape) -> tuple[str, ...]:
-        """Node labels of which one domain must have the room for a shape; empty if any room may help."""
-        return next((need.within for need in self.required if need.shape is shape), ())
 
     @cached_property
     def rows(self) -> Mapping[tuple[str, ...], tuple[tuple[str, int, int], ...]]:
@@ -86,7 +82,7 @@ class _Kind:
 
 @dataclass(slots=True)
 class _Waiting:
-    """The groups that need one shape: (rank, group) in order, by their kinds of needs.
+    """The groups that need one room: (rank, group) in order, by their kinds of needs.
 
     `batch` is how many are woken at a time, at least; `tried` the last one that was woken and had its turn; `freed` the
     nodes for which they are woken. Reservations keep the room from all that need as many pods as one in `kept_from` and
@@ -94,7 +90,7 @@ class _Waiting:
     `told` are the facts that groups were parked with, by group.
     """
 
-    shape: Shape
+    room: NeededRoom
     by_kind: dict[_Kind, list[Entry]] = field(default_factory=dict)
     batch: int = 1
     tried: Entry | None = None
@@ -104,14 +100,8 @@ class _Waiting:
 
     @property
     def least(self) -> int:
-        """The smallest number of pods for which any group needs room."""
-        return min(kind.counts[self.shape] for kind in self.by_kind)
-
-    @property
-    def within(self) -> tuple[str, ...]:
-        """Node labels of which one domain must have the room for each group; empty if they differ."""
-        found = {kind.within(self.shape) for kind in self.by_kind}
-        return found.pop() if len(found) == 1 else ()
+        """The fewest pods that anybody needs room for."""
+        return min(kind.counts[self.room] for kind in self.by_kind)
 
     @property
     def is_loose(self) -> bool:
@@ -139,13 +129,13 @@ class _Waiting:
         for number, (kind, entries) in enumerate(self.by_kind.items()):
             place = bisect_left(entries, self.tried) if self.tried is not None else 0
             place += entries[place : place + 1] == [self.tried]
-            if place < len(entries) and kind.counts[self.shape] <= rooms and (fit := most(kind)):
+            if place < len(entries) and kind.counts[self.room] <= rooms and (fit := most(kind)):
                 heap.append((entries[place], number, place, kind, fit))
         heapify(heap)
         left, woken = rooms, 0
         while heap:
             (_, group), number, place, kind, fit = heappop(heap)
-            count = kind.counts[self.shape]
+            count = kind.counts[self.room]
             if group in heads or not self.is_kept_from(count, stays[group]):
                 if (count > left or fit < 1) and woken >= self.batch:
                     continue
@@ -162,13 +152,13 @@ class Parked:
         self.looks = 0
         self._needs: dict[str, tuple[tuple[Need, ...], Rank]] = {}
         self._kinds: dict[tuple[Need, ...], _Kind] = {}
-        self._by_shape: dict[Shape, _Waiting] = {}
+        self._by_room: dict[NeededRoom, _Waiting] = {}
         self._rows = ShapeRows()
-        self._loose: dict[Shape, None] = {}
+        self._loose: dict[NeededRoom, None] = {}
         self._freed: set[str] = set()
         self._at_once = FIRST_AT_ONCE
-        self._unreviewed: list[Shape] = []
-        self._woken: dict[str, list[tuple[Shape, Entry]]] = {}
+        self._unreviewed: list[NeededRoom] = []
+        self._woken: dict[str, list[tuple[NeededRoom, Entry]]] = {}
         self._stays: dict[str, Stay] = {}
         self._facts: tuple[Snapshot | None, dict[Shape, Facts]] = (None, {})
         self._of_domains: tuple[Snapshot | None, dict[Hashable, Ints]] = (None, {})
@@ -186,8 +176,8 @@ class Parked:
 
     @property
     def minds_pods(self) -> bool:
-        """Whether a change of pods or of their labels on any node may help a parked group."""
-        return any(map(minds_pods, self._loose))
+        """Whether a change of pods or their labels on any node may help a parked group."""
+        return any(minds_pods(each.shape) for each in self._loose)
 
     @property
     def has_pending(self) -> bool:
@@ -209,12 +199,12 @@ class Parked:
         self._needs[group] = needs, rank
         self._stays[group] = stay or Stay()
         kind = self._kinds.setdefault(needs, _Kind.of(needs))
-        for shape in kind.counts:
-            waiting = self._by_shape.setdefault(shape, _Waiting(shape))
+        for each in kind.counts:
+            waiting = self._by_room.setdefault(each, _Waiting(each))
             insort(waiting.by_kind.setdefault(kind, []), (rank, group))
             self._index(waiting)
             if snapshot is not None:
-                waiting.told[group] = self._room_facts(shape, snapshot)
+                waiting.told[group] = self._room_facts(each.shape, snapshot)
 
     def remove(self, group: str) -> None:
         """Remove a group that no longer waits for room."""
@@ -223,8 +213,8 @@ class Parked:
         if not needs:
             return
         kind = self._kinds[needs]
-        for shape in kind.counts:
-            waiting = self._by_shape[shape]
+        for each in kind.counts:
+            waiting = self._by_room[each]
             entries = waiting.by_kind[kind]
             del entries[bisect_left(entries, (rank, group))]
             waiting.told.pop(group, None)
@@ -235,29 +225,29 @@ class Parked:
             del self._kinds[needs]
 
     def _index(self, waiting: _Waiting) -> None:
-        """The groups that need a shape have changed, or their order."""
-        shape = waiting.shape
+        """The groups that need a room have changed, or their order."""
+        room = waiting.room
         if not waiting.by_kind:
-            del self._by_shape[shape]
-            self._rows.remove(shape)
-            self._loose.pop(shape, None)
+            del self._by_room[room]
+            self._rows.remove(room)
+            self._loose.pop(room, None)
             return
-        self._rows.put(shape, waiting.least, waiting.first, waiting.within)
-        if waiting.is_loose or minds_pods(shape):
-            self._loose[shape] = None
+        self._rows.put(room, waiting.least, waiting.first)
+        if waiting.is_loose or minds_pods(room.shape):
+            self._loose[room] = None
         else:
-            self._loose.pop(shape, None)
+            self._loose.pop(room, None)
 
     def rerank(self, rank_of: Callable[[str], Rank]) -> None:
         """Update the order of groups, including groups that were woken up and not decided since."""
         self._needs = {group: (needs, rank_of(group) if needs else ()) for group, (needs, _) in self._needs.items()}
-        for waiting in self._by_shape.values():
+        for waiting in self._by_room.values():
             waiting.tried = None
             for kind, entries in waiting.by_kind.items():
                 waiting.by_kind[kind] = sorted((self._needs[group][1], group) for _, group in entries)
             self._index(waiting)
         for group, woken in self._woken.items():
-            self._woken[group] = [(shape, (rank_of(group), group)) for shape, _ in woken]
+            self._woken[group] = [(each, (rank_of(group), group)) for each, _ in woken]
 
     def helped(
         self, snapshot: Snapshot, freed: set[str], *, pods_changed: bool, heads: Set[str] = frozenset()
@@ -273,7 +263,9 @@ class Parked:
         helped = self._rows.fitting(snapshot, nodes)
         self.looks += len(self._loose)
         helped[
-            self._rows.rows_of(each for each in self._loose if self._is_helped(each, snapshot, nodes, pods_changed))
+            self._rows.rows_of(
+                each for each in self._loose if self._is_helped(each.shape, snapshot, nodes, pods_changed)
+            )
         ] = True
         self._rows.mark_pending(helped)
         self._at_once = FIRST_AT_ONCE
@@ -296,16 +288,16 @@ class Parked:
         """Wake groups of pending shapes, the first shapes by their first groups."""
         woken: set[str] = set()
         nodes = _indices(snapshot, self._freed)
-        for shape in self._rows.first_pending(min(2 * self._at_once, LOOKS_AT_ONCE)):
+        for each in self._rows.first_pending(min(2 * self._at_once, LOOKS_AT_ONCE)):
             if len(woken) >= self._at_once:
                 break
-            self._rows.looked_at(shape)
+            self._rows.looked_at(each)
             self.looks += 1
-            waiting = self._by_shape[shape]
+            waiting = self._by_room[each]
             waiting.batch, waiting.tried, waiting.kept_from = 1, None, []
             waiting.freed |= self._freed
-            if minds_pods(shape) or self._may_use(shape, snapshot, nodes):
-                woken |= self._wake(shape, waiting, snapshot)
+            if minds_pods(each.shape) or self._may_use(each.shape, snapshot, nodes):
+                woken |= self._wake(waiting, snapshot)
         return woken
 
     def _may_use(self, shape: Shape, snapshot: Snapshot, nodes: Ints) -> bool:
@@ -315,35 +307,37 @@ class Parked:
     def _fits(self, group: str, helped: Bools, snapshot: Snapshot) -> bool:
         """Whether there is room for a pod of one of the shapes in these rows, and for all that the group requires."""
         needs = self._needs.get(group, ((), ()))[0]
-        rooms = {need.shape: self._room_facts(need.shape, snapshot)[0] for need in needs}
-        may_be = bool(helped[self._rows.rows_of(shape for shape, fit in rooms.items() if fit)].any())
-        return may_be and (not (kind := self._kinds[needs]).required or self._copies(kind, snapshot) > 0)
+        if not needs:
+            return False
+        kind = self._kinds[needs]
+        rooms = (each for each in kind.counts if self._room_facts(each.shape, snapshot)[0])
+        may_be = bool(helped[self._rows.rows_of(rooms)].any())
+        return may_be and (not kind.required or self._copies(kind, snapshot) > 0)
 
-    def tried(self, group: str, *, kept_from: tuple[int, Stay] | None = None) -> list[Shape]:
-        """Record that a group was decided or is gone; return the shapes whose next groups must be woken up for the
-        remaining room.
+    def tried(self, group: str, *, kept_from: tuple[int, Stay] | None = None) -> list[NeededRoom]:
+        """A group was decided, or is gone; return the rooms whose next groups are to be woken for what is left of them.
 
         The group may have used less room than it was woken up for, or other room, such as room promised to it alone.
         `kept_from`: (pods, Stay) of a group that only reservations refused. They also refuse groups that need at least
         as many pods and whose class passes no more reservations.
         """
         passed = []
-        for shape, entry in self._woken.pop(group, ()):
-            waiting = self._by_shape.get(shape)
+        for woken_for, entry in self._woken.pop(group, ()):
+            waiting = self._by_room.get(woken_for)
             if waiting is not None:
                 waiting.tried = max(waiting.tried or entry, entry)
                 if kept_from is not None and not waiting.is_kept_from(*kept_from):
                     waiting.kept_from.append(kept_from)
-                passed.append(shape)
+                passed.append(woken_for)
         return passed
 
-    def behind(self, shapes: set[Shape], snapshot: Snapshot, *, heads: Set[str] = frozenset()) -> set[str]:
-        """The next groups to wake up of shapes whose earlier groups were woken up and decided."""
+    def behind(self, rooms: set[NeededRoom], snapshot: Snapshot, *, heads: Set[str] = frozenset()) -> set[str]:
+        """The next groups to wake of rooms whose earlier groups were woken and decided."""
         woken: set[str] = set()
-        for shape in (each for each in shapes & self._by_shape.keys() if not self._rows.is_pending(each)):
-            waiting = self._by_shape[shape]
+        for each in (each for each in rooms & self._by_room.keys() if not self._rows.is_pending(each)):
+            waiting = self._by_room[each]
             waiting.batch *= 2
-            woken |= self._wake(shape, waiting, snapshot, heads)
+            woken |= self._wake(waiting, snapshot, heads)
         return woken
 
     def told_falsely(self, snapshot: Snapshot, most: int) -> list[str]:
@@ -353,15 +347,14 @@ class Parked:
         """
         found: list[str] = []
         if not self._unreviewed:
-            self._unreviewed = list(self._by_shape)
+            self._unreviewed = list(self._by_room)
         looks = min(LOOKS_AT_ONCE, max(1, REVIEWED_NODES // max(1, len(snapshot.table))))
         for _ in range(min(len(self._unreviewed), looks)):
-            shape = self._unreviewed.pop()
-            waiting = self._by_shape.get(shape)
+            waiting = self._by_room.get(self._unreviewed.pop())
             if waiting is None:
                 continue
             self.looks += 1
-            facts = self._room_facts(shape, snapshot)
+            facts = self._room_facts(waiting.room.shape, snapshot)
             stale = (group for group, told in waiting.told.items() if told is not facts and told != facts)
             for group in stale:
                 found.append(group)
@@ -369,7 +362,8 @@ class Parked:
                     return found
         return found
 
-    def _wake(self, shape: Shape, waiting: _Waiting, snapshot: Snapshot, heads: Set[str] = frozenset()) -> set[str]:
+    def _wake(self, waiting: _Waiting, snapshot: Snapshot, heads: Set[str] = frozenset()) -> set[str]:
+        shape = waiting.room.shape
         rooms = self._room_facts(shape, snapshot)[0]
         freed = None if minds_pods(shape) else _indices(snapshot, waiting.freed)
 
@@ -380,7 +374,7 @@ class Parked:
         if not groups:
             waiting.freed = set()  # all groups behind it had their turn
         for group in groups:
-            self._woken.setdefault(group, []).append((shape, (self._needs[group][1], group)))
+            self._woken.setdefault(group, []).append((waiting.room, (self._needs[group][1], group)))
         return set(groups)
 
     def _copies(self, kind: _Kind, snapshot: Snapshot, freed: Ints | None = None) -> int:

@@ -109,16 +109,19 @@ class Preemptors:
         if not self._is_due or now_s < self._looked_s + EVERY_S:
             return []
         self._looked_s = now_s
+
+        def may(kind: _PreemptorKind) -> bool:
+            return (lowest_priority is not None and kind.priority > lowest_priority) or bool(self._wanted[kind])
+
         if self._changed or self._is_anywhere:
-            self._pending |= dict.fromkeys(self._helped(snapshot(), self._changed))
+            self._pending |= dict.fromkeys(self._helped(snapshot(), self._changed, may))
             self._changed, self._is_anywhere = set(), False
         found: list[str] = []
         for kind in list(self._pending):
             if len(found) == AT_ONCE:
                 break
             del self._pending[kind]
-            is_above = lowest_priority is not None and kind.priority > lowest_priority
-            if is_above or self._wanted[kind]:
+            if may(kind):
                 found.append(self._kinds[kind][0][1])
                 self._woken[found[-1]] = kind
         return found
@@ -133,9 +136,11 @@ class Preemptors:
             self._changed, self._is_anywhere = set(), False
         return bool(self._changed or self._is_anywhere or self._pending)
 
-    def _helped(self, snapshot: Snapshot, changed: Set[str]) -> list[_PreemptorKind]:
-        """The kinds that may use a node that changed, those of the first groups first."""
-        kinds = sorted(self._kinds, key=lambda kind: self._kinds[kind][0])
+    def _helped(
+        self, snapshot: Snapshot, changed: Set[str], may: Callable[[_PreemptorKind], bool]
+    ) -> list[_PreemptorKind]:
+        """The kinds that may preempt and use a node that changed, those of the first groups first."""
+        kinds = sorted(filter(may, self._kinds), key=lambda kind: self._kinds[kind][0])
         if self._is_anywhere:
             return kinds
         index = snapshot.table.index

@@ -10,11 +10,11 @@ import math
 from collections.abc import Set
 from itertools import islice, takewhile
 
-from gangsched.model.objects import Shape
 from gangsched.model.plan import Need
 from gangsched.model.snapshot import Snapshot
 from gangsched.state.queueing.parked import Parked, Rank, Stay
 from gangsched.state.queueing.preemptors import Preemptors
+from gangsched.state.queueing.shape_rows import NeededRoom
 from gangsched.state.timers import Timers
 
 SAFETY_NET_S = 60.0
@@ -44,7 +44,7 @@ class Queue:
         self._active: set[str] = set()
         self.parked = Parked()
         self.preemptors = Preemptors()
-        self.passed: set[Shape] = set()
+        self.passed: set[NeededRoom] = set()
         self._review_s: float | None = None
         self._reviewed_s = -math.inf
         self._back_off = Timers()

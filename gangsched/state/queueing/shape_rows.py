@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Iterable
 from itertools import islice
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -23,61 +23,72 @@ MOST_COUNTED = 2**14
 """Pods of one shape whose requests are added up at most, so that sums stay within int64 whatever is asked."""
 Entry: TypeAlias = tuple[tuple[Any, ...], str]
 """The rank of a group and its id; smaller goes first."""
+MOST_LEVELS = 64
+"""Sets of labels whose domains are summed up at once; room for pods in one domain of any other is found later."""
+
+
+class NeededRoom(NamedTuple):
+    """Room for pods of a shape, all of it in one domain of the labels `within`; without any, anywhere."""
+
+    shape: Shape
+    within: tuple[str, ...] = ()
 
 
 class ShapeRows:
     """`requests[row][resource]`; unused rows request more than any node offers.
 
-    *Pending* shapes have freed room and have not been evaluated since.
+    Rooms where something was freed that were not evaluated since are pending.
     """
 
     def __init__(self) -> None:
-        self._rows: dict[Shape, int] = {}
-        self._shapes: list[Shape | None] = []
+        self._rows: dict[NeededRoom, int] = {}
+        self._rooms: list[NeededRoom | None] = []
         self._unused: list[int] = []
         self._columns: dict[str, int] = {}
         self._requests: Ints = np.zeros((16, 4), dtype=np.int64)
         self._least: Ints = np.ones(16, dtype=np.int64)
-        self._within: list[tuple[str, ...]] = [()]  # sets of labels, by the number that `_level` has
-        self._level: Ints = np.zeros(16, dtype=np.int64)
+        self._within: dict[tuple[str, ...], set[int]] = {}  # rows by their labels
+        self._beginning: dict[str, set[tuple[str, ...]]] = {}  # labels by the first of them
+        self._is_bound: Bools = np.zeros(16, dtype=np.bool_)
         self._pending: Bools = np.zeros(16, dtype=np.bool_)
         self._first: dict[int, Entry] = {}
         self._order: list[tuple[Entry, int]] = []
 
-    def put(self, shape: Shape, least: int, first: Entry, within: tuple[str, ...] = ()) -> None:
-        """Add a shape. At least `least` of its pods must fit to help any group, in one domain of the labels `within`.
-
-        `first` is the first group that would be helped.
-        """
-        row = self._rows.get(shape)
+    def put(self, room: NeededRoom, least: int, first: Entry) -> None:
+        """Add the room; at least `least` pods must fit to help any group. `first` would be the first group helped."""
+        row = self._rows.get(room)
         if row is None:
-            row = self._rows[shape] = self._new_row(shape)
+            row = self._rows[room] = self._new_row(room)
         self._least[row] = min(least, MOST_COUNTED)
-        if within not in self._within:
-            self._within.append(within)
-        self._level[row] = self._within.index(within)
         if self._first.get(row) != first:
             self._leave_order(row)
             self._first[row] = first
             insort(self._order, (first, row))
 
-    def remove(self, shape: Shape) -> None:
-        """Remove the shape, if known."""
-        row = self._rows.pop(shape, None)
+    def remove(self, room: NeededRoom) -> None:
+        """Remove the room, if known."""
+        row = self._rows.pop(room, None)
         if row is not None:
-            self._shapes[row] = None
+            self._rooms[row] = None
+            if within := room.within:
+                self._within[within].discard(row)
+                if not self._within[within]:
+                    del self._within[within]
+                    self._beginning[within[0]].discard(within)
+                    if not self._beginning[within[0]]:
+                        del self._beginning[within[0]]
             self._requests[row], self._least[row], self._pending[row] = NEVER, 1, False
             self._leave_order(row)
             self._unused.append(row)
 
     @property
     def any_pending(self) -> bool:
-        """Whether any shape is pending."""
+        """Whether any room is pending."""
         return bool(self._pending.any())
 
-    def is_pending(self, shape: Shape) -> bool:
-        """Whether this shape is pending."""
-        row = self._rows.get(shape)
+    def is_pending(self, room: NeededRoom) -> bool:
+        """Whether this room is pending."""
+        row = self._rows.get(room)
         return row is not None and bool(self._pending[row])
 
     def mark_pending(self, rows: Bools) -> None:
@@ -88,29 +99,29 @@ class ShapeRows:
         """Remove all pending rows but these."""
         self._pending[: len(rows)] &= rows
 
-    def looked_at(self, shape: Shape) -> None:
-        """Mark the shape as evaluated."""
-        self._pending[self._rows[shape]] = False
+    def looked_at(self, room: NeededRoom) -> None:
+        """Mark the room as evaluated."""
+        self._pending[self._rows[room]] = False
 
-    def first_pending(self, number: int) -> list[Shape]:
-        """The first `number` pending shapes, in the order of the first groups that need them."""
+    def first_pending(self, number: int) -> list[NeededRoom]:
+        """The first `number` pending rooms, in the order of the first groups that need them."""
         if not self.any_pending:
             return []
         pending = self._pending.tobytes()
-        found = (self._shapes[row] for _, row in self._order if pending[row])
-        return [shape for shape in islice(found, number) if shape is not None]
+        found = (self._rooms[row] for _, row in self._order if pending[row])
+        return [room for room in islice(found, number) if room is not None]
 
-    def rows_of(self, shapes: Iterable[Shape]) -> Ints:
-        """The row numbers of these shapes, if they are known."""
-        return np.array([self._rows[shape] for shape in shapes], dtype=np.int64)
+    def rows_of(self, rooms: Iterable[NeededRoom]) -> Ints:
+        """The row numbers of these rooms, which must be known."""
+        return np.array([self._rows[room] for room in rooms], dtype=np.int64)
 
     def fitting(self, snapshot: Snapshot, nodes: Ints) -> Bools:
         """Rows of shapes with a pod that fits on one of these nodes, and whose smallest need fits in total.
 
-        If all pods must be in one domain, the total is that of the domains of these nodes. Complexity: shapes times
-        nodes with distinct free room.
+        The total is that of the domains of these nodes where all must be in one domain, of the first `MOST_LEVELS`
+        labels. Complexity: rooms times nodes with distinct free room.
         """
-        in_use = len(self._shapes)
+        in_use = len(self._rooms)
         fits = np.zeros(in_use, dtype=np.bool_)
         if not in_use or not len(nodes):
             return fits
@@ -125,46 +136,62 @@ class ShapeRows:
             fits |= (requests <= amounts).all(axis=1)
         found = np.flatnonzero(fits)
         fits[found] = (requests[found] * least[found, np.newaxis] <= free.sum(axis=1)).all(axis=1)
-        for number, within in enumerate(self._within):
-            of_level = np.flatnonzero(fits & (self._level[:in_use] == number)) if within else found[:0]
+        may_fit, fits = fits, fits & ~self._is_bound[:in_use]
+        for number, within in enumerate(self._held(snapshot, nodes)):
+            rows = np.array(sorted(self._within[within]), dtype=np.int64)
+            of_level = rows[may_fit[rows]]
+            if number >= MOST_LEVELS:
+                fits[of_level] = True
+                continue
             if of_level.size:
                 inside = level(within, snapshot.table)
                 domains = inside.of(nodes)
                 sums = np.array([inside.sums(row)[domains] for row in free]).reshape(len(free), -1)
-                asked, fits[of_level] = requests[of_level] * least[of_level, np.newaxis], False
+                asked = requests[of_level] * least[of_level, np.newaxis]
                 for amounts in np.unique(sums, axis=1).T:
                     fits[of_level] |= (asked <= amounts).all(axis=1)
         return fits
+
+    def _held(self, snapshot: Snapshot, nodes: Ints) -> list[tuple[str, ...]]:
+        """The labels of which one domain must have the room, but for those that none of these nodes has."""
+        if not self._beginning:
+            return []
+        keys = set[str]().union(*(snapshot.table.nodes[node].labels for node in nodes.tolist()))
+        found = (each for key in keys & self._beginning.keys() for each in self._beginning[key])
+        return sorted(within for within in found if keys.issuperset(within))
 
     def _leave_order(self, row: int) -> None:
         first = self._first.pop(row, None)
         if first is not None:
             del self._order[bisect_left(self._order, (first, row))]
 
-    def _new_row(self, shape: Shape) -> int:
+    def _new_row(self, room: NeededRoom) -> int:
+        shape, within = room
         if self._unused:
             row = self._unused.pop()
         else:
-            row = len(self._shapes)
-            self._shapes.append(None)
+            row = len(self._rooms)
+            self._rooms.append(None)
         for name, _ in shape.requests:
             self._columns.setdefault(name, len(self._columns))
         rows, columns = self._requests.shape
         if row == rows or len(self._columns) > columns:
             self._grow(rows * 2 if row == rows else rows, max(columns, 2 * len(self._columns)))
-        self._shapes[row] = shape
+        self._rooms[row] = room
+        self._is_bound[row] = bool(within)
+        if within:
+            self._within.setdefault(within, set()).add(row)
+            self._beginning.setdefault(within[0], set()).add(within)
         self._requests[row] = 0
         for name, amount in shape.requests:
             self._requests[row, self._columns[name]] = amount
         return row
 
     def _grow(self, rows: int, columns: int) -> None:
-        before, least, levels, pending = self._requests, self._least, self._level, self._pending
+        before, least, bound, pending = self._requests, self._least, self._is_bound, self._pending
         self._requests = np.zeros((rows, columns), dtype=np.int64)
         self._requests[: len(before), : before.shape[1]] = before
         self._least = np.ones(rows, dtype=np.int64)
         self._least[: len(least)] = least
-        self._level = np.zeros(rows, dtype=np.int64)
-        self._level[: len(levels)] = levels
-        self._pending = np.zeros(rows, dtype=np.bool_)
-        self._pending[: len(pending)] = pending
+        self._is_bound, self._pending = np.zeros(rows, dtype=np.bool_), np.zeros(rows, dtype=np.bool_)
+        self._is_bound[: len(bound)], self._pending[: len(pending)] = bound, pending

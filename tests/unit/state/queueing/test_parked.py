@@ -16,6 +16,7 @@ from gangsched.state.queueing import parked as parked_module
 from gangsched.state.queueing import watched as watched_module
 from gangsched.state.queueing.parked import Parked, Stay
 from gangsched.state.queueing.queue import Queue
+from gangsched.state.queueing.shape_rows import NeededRoom
 from tests.builders import GPU, members, node, pod, pod_group, shape, snapshot
 from tests.world import World
 
@@ -202,8 +203,8 @@ def test_nobody_is_woken_for_room_that_reservations_keep_from_him() -> None:
         index.add(group, (Need(SMALL, 1),), (rank,), None, stay=Stay(run_s))
     now = snapshot([node("a", 3)])
     assert index.helped(now, {"a"}, pods_changed=False, heads=frozenset({"g9000"})) == {"first", "g0", "g1", "g9000"}
-    assert index.tried("first", kept_from=(1, Stay(10.0))) == [SMALL]
-    assert index.behind({SMALL}, now) == {"short"}
+    assert index.tried("first", kept_from=(1, Stay(10.0))) == [NeededRoom(SMALL)]
+    assert index.behind({NeededRoom(SMALL)}, now) == {"short"}
     assert "g0" in index.helped(now, {"a"}, pods_changed=False), "more room is another matter"
 
 
@@ -214,8 +215,8 @@ def test_a_head_is_woken_for_room_that_is_kept_for_it() -> None:
         index.add(group, (Need(SMALL, 1),), (rank,), None, stay=Stay(10.0))
     now = snapshot([node("a", 1)])
     assert index.helped(now, {"a"}, pods_changed=False) == {"first"}
-    assert index.tried("first", kept_from=(1, Stay(10.0))) == [SMALL]
-    assert index.behind({SMALL}, now, heads=frozenset({"head"})) == {"head"}
+    assert index.tried("first", kept_from=(1, Stay(10.0))) == [NeededRoom(SMALL)]
+    assert index.behind({NeededRoom(SMALL)}, now, heads=frozenset({"head"})) == {"head"}
 
 
 def test_without_attendance_groups_are_only_woken() -> None:
@@ -358,7 +359,7 @@ def test_who_is_kept_from_room_keeps_from_it_only_those_who_pass_no_more() -> No
     queue.parked.tried("first", kept_from=(4, kept))
     woken: set[str] = set()
     for _ in range(5):
-        queue.passed.add(SMALL)
+        queue.passed.add(NeededRoom(SMALL))
         queue.wake_behind(small)
         woken |= queue.ready(0.0)
     assert woken == {"shorter", "less", "higher", "broken"}
@@ -377,70 +378,3 @@ def test_room_that_a_plan_takes_wakes_nobody_else() -> None:
     there.settle()
     assert {f"g000-{n}" for n in range(4)} <= set(there.bound())
     assert sum(len(each.verdicts) for each in there.plans) <= 4
-
-
-RACK = "topology.kubernetes.io/rack"
-
-
-def rack(name: str, *gpus: int) -> list[Node]:
-    """A node of each of these numbers of free GPUs."""
-    return [node(f"{name}{number}", each, labels={RACK: name}) for number, each in enumerate(gpus)]
-
-
-def test_room_wakes_those_who_must_be_in_one_domain_only_where_that_domain_has_it() -> None:
-    """Q3: neither room in all racks together nor that of another rack wakes a group; as many are woken as fit."""
-    index = Parked()
-    for number in range(1_000):
-        index.add(f"g{number:03}", (Need(SMALL, 4, (RACK,)),), (number,), None)
-    for number in range(100):
-        index.add(f"h{number:03}", (Need(shape(2, 1 + number), 5, (RACK,)),), (1_000 + number,), None)
-    torn = snapshot([*rack("a", 3, 0), *rack("b", 2, 1), *rack("c", 4, 4)])
-    assert index.helped(torn, {"a0", "b1"}, pods_changed=True) == set()
-    assert index.looks == 0
-    assert index.helped(torn, {"c1"}, pods_changed=False) == {"g000", "g001"}
-    assert index.looks == 1
-    for group in ("g000", "g001"):
-        index.tried(group)
-    assert index.behind({SMALL}, torn) == {"g002", "g003"}, "the room is still there"
-    assert index.helped(torn, {"b1"}, pods_changed=False) == set(), "others' room wakes nobody again"
-
-
-def test_domains_must_have_room_for_all_shapes_together() -> None:
-    """Q3: two shapes that fit a rack each by itself, and not both, wake nobody there."""
-    index, two = Parked(), shape(2)
-    index.add("g", (Need(two, 2, (RACK,)), Need(SMALL, 3, (RACK,))), (1,), None)
-    assert index.helped(snapshot([*rack("a", 4, 2), *rack("b", 8)]), {"a1"}, pods_changed=True) == set()
-    assert index.helped(snapshot([*rack("a", 4, 3), *rack("b", 0)]), {"a1"}, pods_changed=True) == {"g"}
-
-
-@pytest.mark.parametrize("seed", range(40))
-def test_nobody_sleeps_beside_room_in_a_domain(seed: int) -> None:
-    """Q3: each group of which the sums of a domain with a freed node allow all needs gets its turn."""
-    dice = random.Random(seed)
-    kinds = [shape(dice.randint(1, 4), dice.randrange(1, 4_000)) for _ in range(4)]
-    nodes = [
-        node(f"n{n}", dice.randrange(9), cpu_milli=dice.randrange(9_000), labels={RACK: dice.choice("abc")})
-        for n in range(9)
-    ]
-    needs = [Need(kind, dice.choice((1, 1, 2, 4)), (RACK,)) for kind in kinds]
-    asked = {f"g{number:02}": dice.choice(needs) for number in range(30)}
-    index = Parked()
-    for group, need in asked.items():
-        index.add(group, (need,), (dice.randrange(9),), None)
-    freed, now = {each.name for each in dice.sample(nodes, 3)}, snapshot(nodes)
-    had: set[str] = set()
-    woken = index.helped(now, freed, pods_changed=False)
-    while woken or index.has_pending:
-        had |= woken
-        passed = {each for group in woken for each in index.tried(group)}
-        woken = index.behind(passed, now) | index.next_to_wake(now)
-    racks = {each.labels[RACK] for each in nodes if each.name in freed}
-    for group, need in asked.items():
-        takes = {each.name: _takes(each, need.shape) for each in nodes}
-        rooms = [sum(takes[each.name] for each in nodes if each.labels[RACK] == name) for name in racks]
-        helps = any(takes[name] for name in freed) and max(rooms) >= need.count
-        assert (group in had) is helps, f"seed {seed}: {group}, {need}, {rooms}"
-
-
-def _takes(of: Node, kind: Shape) -> int:
-    return min(dict(of.allocatable).get(name, 0) // amount for name, amount in kind.requests)

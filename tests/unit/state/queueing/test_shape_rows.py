@@ -1,0 +1,108 @@
+"""Q3: who must be in one domain is woken by room there, however many labels others name."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from gangsched.core.topology import TopologyLevel, level
+from gangsched.model.objects import Node, Shape
+from gangsched.model.plan import Need
+from gangsched.model.snapshot import NodeTable
+from gangsched.state.queueing import parked as parked_module
+from gangsched.state.queueing import shape_rows as shape_rows_module
+from gangsched.state.queueing.parked import Parked
+from gangsched.state.queueing.shape_rows import NeededRoom
+from tests.builders import node, shape, snapshot
+
+SMALL = shape(1)
+RACK = "topology.kubernetes.io/rack"
+
+
+def rack(name: str, *gpus: int) -> list[Node]:
+    """A node of each of these numbers of free GPUs."""
+    return [node(f"{name}{number}", each, labels={RACK: name}) for number, each in enumerate(gpus)]
+
+
+def test_room_wakes_those_who_must_be_in_one_domain_only_where_that_domain_has_it() -> None:
+    """Q3: neither room in all racks together nor that of another rack wakes a group; as many are woken as fit."""
+    index = Parked()
+    for number in range(1_000):
+        index.add(f"g{number:03}", (Need(SMALL, 4, (RACK,)),), (number,), None)
+    for number in range(100):
+        index.add(f"h{number:03}", (Need(shape(2, 1 + number), 5, (RACK,)),), (1_000 + number,), None)
+    torn = snapshot([*rack("a", 3, 0), *rack("b", 2, 1), *rack("c", 4, 4)])
+    assert index.helped(torn, {"a0", "b1"}, pods_changed=True) == set()
+    assert index.looks == 0
+    assert index.helped(torn, {"c1"}, pods_changed=False) == {"g000", "g001"}
+    assert index.looks == 1
+    for group in ("g000", "g001"):
+        index.tried(group)
+    assert index.behind({NeededRoom(SMALL, (RACK,))}, torn) == {"g002", "g003"}, "the room is still there"
+    assert index.helped(torn, {"b1"}, pods_changed=False) == set(), "others' room wakes nobody again"
+
+
+def test_domains_must_have_room_for_all_shapes_together() -> None:
+    """Q3: two shapes that fit a rack each by itself, and not both, wake nobody there."""
+    index, two = Parked(), shape(2)
+    index.add("g", (Need(two, 2, (RACK,)), Need(SMALL, 3, (RACK,))), (1,), None)
+    assert index.helped(snapshot([*rack("a", 4, 2), *rack("b", 8)]), {"a1"}, pods_changed=True) == set()
+    assert index.helped(snapshot([*rack("a", 4, 3), *rack("b", 0)]), {"a1"}, pods_changed=True) == {"g"}
+
+
+def test_thousands_of_labels_cost_nothing_where_no_freed_node_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Q3: whoever must be in one domain of a label that no node has is looked at once a node gets it."""
+    index, asked = Parked(), list[tuple[str, ...]]()
+    for number in range(2_000):
+        index.add(f"g{number:04}", (Need(SMALL, 4, (f"example.com/level-{number:04}",)),), (number,), None)
+    index.add("last", (Need(SMALL, 4, (RACK,)),), (2_000,), None)
+    nodes = rack("a", 3, 3)
+
+    def counted(keys: tuple[str, ...], table: NodeTable) -> TopologyLevel:
+        asked.append(keys)
+        return level(keys, table)
+
+    for module in (parked_module, shape_rows_module):
+        monkeypatch.setattr(module, "level", counted)
+    assert index.helped(snapshot(nodes), {"a1"}, pods_changed=True) == {"last"}
+    assert index.looks == 1
+    assert set(asked) <= {(RACK,)}
+    for number in range(2_000):
+        index.remove(f"g{number:04}")
+    labelled = [node(each.name, 3, labels={**each.labels, "example.com/level-0007": "x"}) for each in nodes]
+    index.add("g0007", (Need(SMALL, 4, ("example.com/level-0007",)),), (7,), None)
+    assert index.helped(snapshot(labelled), {"a1"}, pods_changed=True) == {"g0007", "last"}
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_nobody_sleeps_beside_room_in_a_domain(seed: int) -> None:
+    """Q3: each group of which the sums of a domain with a freed node allow all needs gets its turn."""
+    dice = random.Random(seed)
+    kinds = [shape(dice.randint(1, 4), dice.randrange(1, 4_000)) for _ in range(4)]
+    nodes = [
+        node(f"n{n}", dice.randrange(9), cpu_milli=dice.randrange(9_000), labels={RACK: dice.choice("abc")})
+        for n in range(9)
+    ]
+    needs = [Need(kind, dice.choice((1, 1, 2, 4)), (RACK,)) for kind in kinds]
+    asked = {f"g{number:02}": dice.choice(needs) for number in range(30)}
+    index = Parked()
+    for group, need in asked.items():
+        index.add(group, (need,), (dice.randrange(9),), None)
+    freed, now = {each.name for each in dice.sample(nodes, 3)}, snapshot(nodes)
+    had: set[str] = set()
+    woken = index.helped(now, freed, pods_changed=False)
+    while woken or index.has_pending:
+        had |= woken
+        passed = {each for group in woken for each in index.tried(group)}
+        woken = index.behind(passed, now) | index.next_to_wake(now)
+    racks = {each.labels[RACK] for each in nodes if each.name in freed}
+    for group, need in asked.items():
+        takes = {each.name: _takes(each, need.shape) for each in nodes}
+        rooms = [sum(takes[each.name] for each in nodes if each.labels[RACK] == name) for name in racks]
+        helps = any(takes[name] for name in freed) and max(rooms) >= need.count
+        assert (group in had) is helps, f"seed {seed}: {group}, {need}, {rooms}"
+
+
+def _takes(of: Node, kind: Shape) -> int:
+    return min(dict(of.allocatable).get(name, 0) // amount for name, amount in kind.requests)
