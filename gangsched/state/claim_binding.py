@@ -57,7 +57,7 @@ class Due:
 
 
 class ClaimBinding:
-    """Starts and ends the waits; `_waiting` are the members whose wait `due` has not ended yet."""
+    """Starts and ends the waits. `_waiting` are the waiting members, until `due` ends their wait."""
 
     def __init__(
         self, members: MemberStore, cluster: Cluster, registry: Registry, *, timeout_s: float = TIMEOUT_S

@@ -28,9 +28,9 @@ GOING = (State.TERMINATING, State.WITHDRAWN, State.DELETED)
 
 
 def gang_view(record: GangRecord, policy: GpuPolicy) -> Gang:
-    """Current view of the gang (semantics I1, P1); `policy` names the resources by which members are sized (Q5).
+    """The current view of the gang (semantics I1, P1); `policy` names the resources by which members are ordered (Q5).
 
-    Also updates the gang's roster and the problem of its members' indexes.
+    Also updates the gang's roster, and records whether its members lack indexes for slices.
     """
     record.roster.observe(record.members.values())
     by_state: defaultdict[State, list[Member]] = defaultdict(list)

@@ -380,7 +380,7 @@ class Registry:
             return f"the PodGroup of {parent}, the parent of gang {gang_id}: {there.spec.misplaced}"
         if there.members:
             return (
-                f"{parent}, the parent of gang {gang_id}, has pods itself: a part of a tree has either pods or children"
+                f"{parent}, the parent of gang {gang_id}, has pods itself: a gang of a tree has either pods or children"
             )
         return ""
 

@@ -30,7 +30,9 @@ class RoomClaim(Protocol):
 
     @property
     def lowest_priority(self) -> int:
-        """The lowest priority of the group's members, against which most other promises count."""
+        """The lowest priority of the group's members; promises to groups of at least this priority restrict the
+        claim.
+        """
 
 
 class Claims(Protocol):
