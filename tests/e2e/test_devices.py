@@ -125,15 +125,18 @@ def wait_bound(pods: Following, prefix: str, number: int) -> dict[str, str]:
 
 def wait_said(pods: Following, name: str, *fragments: str) -> None:
     """Until the condition of a pod says this."""
-    pods.wait_for(
-        lambda items: any(
-            all(each in " ".join(refusal(pod)) for each in fragments)
-            for pod in items.values()
-            if pod["metadata"]["name"] == name
-        ),
-        within_s=WITHIN_S,
-        what=f"{name} saying {fragments}",
-    )
+    try:
+        pods.wait_for(
+            lambda items: any(
+                all(each in " ".join(refusal(pod)) for each in fragments)
+                for pod in items.values()
+                if pod["metadata"]["name"] == name
+            ),
+            within_s=WITHIN_S,
+        )
+    except TimeoutError as error:
+        told = [(item["metadata"]["name"], refusal(item)) for item in pods.objects().values()]
+        raise AssertionError(f"{name} does not say {fragments}: {told}") from error
 
 
 def wait_told(api: Api, gang: str, fragment: str) -> None:

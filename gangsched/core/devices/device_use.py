@@ -6,7 +6,7 @@ in which they were placed excludes none of them. Undoing a move restores everyth
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -83,8 +83,7 @@ class DeviceUse:
         column = self._column(kind)
         for node in np.flatnonzero((column.room == UNKNOWN) & (wanted > 0)).tolist():
             column.room[node] = self._search(kind, node).pods
-        index = self._table.index
-        faults = (fault for name, fault in self.index.faults(kind) if name in index and wanted[index[name]] > 0)
+        faults = (fault for node, fault in self._faults_of(kind) if wanted[node] > 0)
         self._faults[kind] = next(faults, None)
         found: Ints = np.maximum(column.room, 0)
         return found
@@ -93,6 +92,10 @@ class DeviceUse:
         """What is wrong with the kind on one of the nodes for which its room was asked last."""
         return self._faults.get(kind)
 
+    def faulty(self, kind: DeviceKind) -> list[int]:
+        """Nodes on which a fault of the kind was found, in this plan or before."""
+        return [node for node, _ in self._faults_of(kind)]
+
     def known(self, kind: DeviceKind) -> Ints:
         """`room[node]` as far as it was searched, else `UNKNOWN`. Read-only."""
         return self._column(kind).room
@@ -100,6 +103,10 @@ class DeviceUse:
     def fits(self, kind: DeviceKind, node: int) -> bool:
         """Whether one more pod of the kind has devices on the node."""
         return self._search(kind, node).pods > 0
+
+    def _faults_of(self, kind: DeviceKind) -> Iterator[tuple[int, NodeRoom]]:
+        index = self._table.index
+        return ((index[name], fault) for name, fault in self.index.faults(kind) if name in index)
 
     def _column(self, kind: DeviceKind) -> _PlanColumn:
         column = self._columns.get(kind)

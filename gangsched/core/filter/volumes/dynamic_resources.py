@@ -49,7 +49,11 @@ class DynamicResources(ClaimFilter):
         devices = occupancy.storage.devices
         if needs.kind is not None and devices is not None:
             # Nodes that were not searched are closed for another reason, which is the one that is given.
-            yield RefusedNodes(NO_DEVICES, devices.known(needs.kind) == 0)
+            lacking = devices.known(needs.kind) == 0
+            lacking[devices.faulty(needs.kind)] = (
+                False  # `narrowed` finds the fault again, in whatever plan it was found
+            )
+            yield RefusedNodes(NO_DEVICES, lacking)
 
     def narrowed(self, pod: Pod, room: Ints, occupancy: Occupancy) -> Ints:
         needs, devices = occupancy.storage.needs(pod) if pod.claims else None, occupancy.storage.devices

@@ -255,3 +255,15 @@ def test_what_is_wrong_with_a_claim_refuses_the_pod() -> None:
     assert f"claim {NAMESPACE}/c0, request r, selector #0 on device d/n1/g0: no such key: absent" in (
         verdict.told.message + verdict.told.now
     )
+
+
+def test_a_fault_is_found_again() -> None:
+    """A5: a selector without an answer refuses the pod in the next plans as well, which know the node's room (A10)."""
+    cluster = Cluster([[device("g0", "a")]])
+    keyless = DeviceRequest(name="r", class_name="gpu", selectors=('device.attributes["d"].absent == 1',))
+    pods = [cluster.ask(keyless), cluster.ask(keyless)]
+    for _ in range(3):
+        verdict = cluster.decide(pods)
+        assert verdict.reason is Reason.INVALID_CLAIM
+        assert "no such key: absent" in verdict.told.text
+    assert cluster.index.searches == 1
