@@ -180,8 +180,8 @@ class Settings(BaseSettings):
     )
     devices: DeviceScope = Field(
         default=DeviceScope.ALLOCATED,
-        description="ResourceClaims of pods that are scheduled: allocated (by another scheduler), or all, to which "
-        "gangsched allocates devices.",
+        description="Which ResourceClaims pods may use: allocated (only claims that another component has "
+        "allocated) or all (gangsched allocates devices to the other claims).",
     )
     preempt_delay_s: int = Field(
         default=0,
