@@ -99,9 +99,8 @@ def simulate(
     stated: Annotated[
         str,
         typer.Option(
-            help="Run times that the simulated jobs declare: file (as in the jobs file), exact, "
-            "class (rounded up to 10m, "
-            "1h, 4h, 1d, …), half (about half of the jobs declare their class) or nothing."
+            help="Run times that the simulated jobs declare: file (as in the jobs file), exact (the real ones), class "
+            "(the real ones rounded up to 10m, 1h, 4h, 1d, …), half (class for about half of the jobs) or nothing."
         ),
     ] = "file",
     out: Annotated[Path | None, typer.Option(help="CSV file for the start and end of each job.")] = None,

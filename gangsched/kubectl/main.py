@@ -44,7 +44,7 @@ def root() -> None:
 
 @cli.command()
 def why(
-    target: Annotated[str, typer.Argument(metavar="POD|GANG", help="NAME, pod/NAME or gang/NAME.")],
+    target: Annotated[str, typer.Argument(metavar="POD|GANG", help="Pod or gang: NAME, pod/NAME or gang/NAME.")],
     *,
     namespace: Namespace = None,
     output: Form = Output.TEXT,
@@ -90,7 +90,9 @@ def doctor(
     system: Annotated[
         str, typer.Option("--scheduler-namespace", help="Namespace in which gangsched runs.")
     ] = "gangsched-system",
-    account: Annotated[str, typer.Option("--service-account", help="ServiceAccount of gangsched.")] = "gangsched",
+    account: Annotated[
+        str, typer.Option("--service-account", help="Name of gangsched's ServiceAccount.")
+    ] = "gangsched",
     output: Form = Output.TEXT,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
