@@ -162,6 +162,21 @@ def test_a_fence_takes_empty_nodes_then_the_last_started() -> None:
     assert names(found) == "cd"
 
 
+def test_a_fence_lies_in_the_domain_that_empties_first_and_of_equal_ones_in_the_least_used() -> None:
+    """L20: two nodes of one rack, though the two that empty first are of different ones; then accelerators in use."""
+    racks = [node(name, labels={"rack": rack}) for name, rack in zip("abcd", "xyxy", strict=True)]
+    started = {"a": 900, "b": 800, "c": 300, "d": 400}
+    of_rack = waiting("g", 2, topology=("rack",))
+    (found,) = reserved([of_rack], [on(name, started=at_s) for name, at_s in started.items()], racks)
+    assert (found.is_fence, names(found)) == (True, "bd")
+    used = {"a": 8, "b": 8, "c": 8, "d": 7}
+    (found,) = reserved([of_rack], [on(name, gpus, started=500) for name, gpus in used.items()], racks)
+    assert (found.is_fence, names(found)) == (True, "bd")
+    used["c"] = 5
+    (found,) = reserved([of_rack], [on(name, gpus, started=500) for name, gpus in used.items()], racks)
+    assert (found.is_fence, names(found)) == (True, "ac")
+
+
 def test_a_fence_waits_for_its_time() -> None:
     """Six hours of waiting, by default."""
     occupants = [on(name) for name in "abcd"]
