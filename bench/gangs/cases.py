@@ -17,10 +17,12 @@ from control_plane.objects import node, pod, pod_group
 
 NAMESPACE = "default"
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
-NATIVE_GROUPS = f"/apis/scheduling.k8s.io/v1alpha2/namespaces/{NAMESPACE}/podgroups"
+NATIVE_VERSIONS = {"": "v1alpha2", "1.37": "v1beta1"}
+"""By release of Kubernetes the version of native gangs; "" is what is built by default."""
 GROUPS = f"/apis/scheduling.x-k8s.io/v1alpha1/namespaces/{NAMESPACE}/podgroups"
 
 SEED = 1
+RACK, RACK_SIZE = "topology.kubernetes.io/rack", 10
 
 
 class Mode(StrEnum):
@@ -76,7 +78,18 @@ class Case:
     """CHURN: gangs that run at any time."""
     sizes: tuple[tuple[int, int], ...] = ()
     """PACED: (members, gangs) of each size, in place of `gangs` and `members`."""
+    release: str = ""
+    """Of Kubernetes, if not what is built by default."""
+    racks: bool = False
+    """Nodes are in racks of `RACK_SIZE`, and gangs are native ones."""
+    one_rack: bool = False
+    """Each of these gangs must be in one rack."""
     against: tuple[str, ...] = ("kube-scheduler", "native", "raw")
+
+    @property
+    def contenders(self) -> tuple[str, ...]:
+        """All that are measured."""
+        return self.against if self.racks else ("gangsched", *self.against)
 
     @property
     def pods(self) -> int:
@@ -160,6 +173,22 @@ CASES = (
         members=8,
         gpus=1,
     ),
+    *(
+        Case(
+            name=name,
+            title=f"300 native gangs × 8 GPU on 5,000 nodes of Kubernetes 1.37{where}",
+            mode=Mode.ARRIVE,
+            nodes=5_000,
+            gangs=300,
+            members=8,
+            gpus=1,
+            release="1.37",
+            racks=True,
+            one_rack=bool(where),
+            against=("gangsched-native", "native"),
+        )
+        for name, where in (("native", ""), ("native-rack", ", each in one rack"))
+    ),
     Case(
         name="churn",
         title="8-GPU gangs end and start, 90 % of 800 GPUs in use",
@@ -178,7 +207,10 @@ PROBE = Case(name="probe", title="what the raw client reaches", mode=Mode.ARRIVE
 
 def node_bodies(case: Case) -> Iterator[Object]:
     """Nodes of 64 CPUs, 512 GiB and 8 GPUs."""
-    return (node(f"node-{index:04}") for index in range(case.nodes))
+    return (
+        node(f"node-{index:04}", labels={RACK: f"r{index // RACK_SIZE:03}"} if case.racks else {})
+        for index in range(case.nodes)
+    )
 
 
 def filler_bodies(case: Case) -> Iterator[Object]:
@@ -188,26 +220,33 @@ def filler_bodies(case: Case) -> Iterator[Object]:
         yield pod(f"filler-{index}", NAMESPACE, gpus=1, scheduler_name="nobody", spec=place)
 
 
-def group_body(gang: Gang, dialect: Dialect) -> Object:
+def groups_path(case: Case, dialect: Dialect) -> str:
+    """Where the PodGroups of a case are created."""
+    if dialect is Dialect.GANGSCHED:
+        return GROUPS
+    return f"/apis/scheduling.k8s.io/{NATIVE_VERSIONS[case.release]}/namespaces/{NAMESPACE}/podgroups"
+
+
+def group_body(case: Case, gang: Gang, dialect: Dialect) -> Object:
     """The PodGroup of a gang."""
-    if dialect is Dialect.NATIVE:
-        return {
-            "apiVersion": "scheduling.k8s.io/v1alpha2",
-            "kind": "PodGroup",
-            "metadata": {"name": gang.name, "namespace": NAMESPACE},
-            "spec": {"schedulingPolicy": {"gang": {"minCount": gang.members}}},
-        }
-    return pod_group(gang.name, NAMESPACE, gang.members)
+    if dialect is Dialect.GANGSCHED:
+        return pod_group(gang.name, NAMESPACE, gang.members)
+    one_rack = {"schedulingConstraints": {"topology": [{"key": RACK}]}} if case.one_rack else {}
+    return {
+        "apiVersion": f"scheduling.k8s.io/{NATIVE_VERSIONS[case.release]}",
+        "kind": "PodGroup",
+        "metadata": {"name": gang.name, "namespace": NAMESPACE},
+        "spec": {"schedulingPolicy": {"gang": {"minCount": gang.members}}, **one_rack},
+    }
 
 
-def pod_body(gang: Gang, name: str, dialect: Dialect) -> Object:
-    """One member of a gang, for the scheduler that speaks `dialect`."""
+def pod_body(gang: Gang, name: str, dialect: Dialect, scheduler: str) -> Object:
+    """One member of a gang that is declared in `dialect`, for this scheduler."""
     if gang.members == 1 or dialect is Dialect.PLAIN:
-        scheduler = "gangsched" if dialect is Dialect.GANGSCHED else "default-scheduler"
         return pod(name, NAMESPACE, gpus=gang.gpus, scheduler_name=scheduler)
     if dialect is Dialect.NATIVE:
         grouped = {"schedulingGroup": {"podGroupName": gang.name}}
-        return pod(name, NAMESPACE, gpus=gang.gpus, scheduler_name="default-scheduler", spec=grouped)
+        return pod(name, NAMESPACE, gpus=gang.gpus, scheduler_name=scheduler, spec=grouped)
     return pod(name, NAMESPACE, gang=gang.name, gpus=gang.gpus)
 
 

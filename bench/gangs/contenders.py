@@ -12,7 +12,7 @@ import ssl
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from control_plane import components
@@ -41,16 +41,23 @@ class Contender:
     gates: Mapping[str, bool] = field(default_factory=dict)
     bin: Path = Path(sys.executable).parent
     serves_gangs: bool = False
+    scheduler: str = "default-scheduler"
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether gangsched runs."""
+        return self.scheduler == "gangsched"
 
 
-GANGSCHED = Contender(name="gangsched", title="gangsched", dialect=Dialect.GANGSCHED)
+GANGSCHED = Contender(name="gangsched", title="gangsched", dialect=Dialect.GANGSCHED, scheduler="gangsched")
 NEWCOMER = Contender(
     name="newcomer",
     title="gangsched, Python of `make install`",
     dialect=Dialect.GANGSCHED,
     bin=Path(".venv/bin").absolute(),
+    scheduler="gangsched",
 )
-SERVED = Contender(name="served", title="gangsched, API of gangs served", dialect=Dialect.GANGSCHED, serves_gangs=True)
+SERVED = replace(GANGSCHED, name="served", title="gangsched, API of gangs served", serves_gangs=True)
 KUBE_SCHEDULER = Contender(name="kube-scheduler", title="kube-scheduler (no gangs)", dialect=Dialect.PLAIN)
 NATIVE = Contender(
     name="native",
@@ -58,10 +65,11 @@ NATIVE = Contender(
     dialect=Dialect.NATIVE,
     gates={"GenericWorkload": True, "GangScheduling": True},
 )
+OURS_NATIVE = replace(NATIVE, name="gangsched-native", title="gangsched, native gangs", scheduler="gangsched")
 RAW = Contender(name="raw", title="raw binder, no scheduler", dialect=Dialect.PLAIN)
 COMPARED = (GANGSCHED, NEWCOMER, KUBE_SCHEDULER, NATIVE, RAW)
 """Those that tables and plots have a column for."""
-CONTENDERS = {each.name: each for each in (*COMPARED, SERVED)}
+CONTENDERS = {each.name: each for each in (*COMPARED, SERVED, OURS_NATIVE)}
 REGISTERED_AFTER_S = 3.0
 SERVED_PATH = "apis/visibility.gangsched.dev/v1alpha1"
 
@@ -129,7 +137,7 @@ class Running:
 
     def stall_ms(self) -> float | None:
         """The longest stall of gangsched's event loop by its own metric; None for the others."""
-        if self._contender.dialect is not Dialect.GANGSCHED:
+        if not self._contender.is_ours:
             return None
         return self.samples()["gangsched_loop_stall_max_seconds"] * 1e3
 
@@ -146,7 +154,7 @@ class Running:
 
     def _command_line(self) -> list[str]:
         plane = self._plane
-        if self._contender.dialect is Dialect.GANGSCHED:
+        if self._contender.is_ours:
             token = plane.service_account_token(NAMESPACE, ACCOUNT)
             kubeconfig = plane.write_kubeconfig(plane.workdir / "gangsched.kubeconfig", token=token)
             return [
@@ -166,9 +174,9 @@ class Running:
             ]
         config = plane.workdir / "contender.yaml"
         config.write_text(components.SCHEDULER_CONFIG.replace("@KUBECONFIG@", str(plane.kubeconfig)))
-        gates = ",".join(f"{gate}={str(on).lower()}" for gate, on in self._contender.gates.items())
+        gates = ",".join(f"{gate}={str(on).lower()}" for gate, on in plane.feature_gates.items())
         return [
-            str(components.BIN / components.SCHEDULER),
+            str(components.binary(components.SCHEDULER, plane.release)),
             f"--config={config}",
             "--bind-address=127.0.0.1",
             f"--secure-port={self._port}",
@@ -177,7 +185,7 @@ class Running:
         ]
 
     def _ready(self) -> bool:
-        if self._contender.dialect is Dialect.GANGSCHED:
+        if self._contender.is_ours:
             connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=5.0)
         else:
             any_certificate = ssl._create_unverified_context()  # it signs its own

@@ -21,9 +21,9 @@ from control_plane.components import APISERVER, ETCD
 from control_plane.plane import ControlPlane
 
 from bench.gangs.cases import (
-    GROUPS,
-    NATIVE_GROUPS,
+    NATIVE_VERSIONS,
     PODS,
+    RACK_SIZE,
     Case,
     Dialect,
     Gang,
@@ -31,6 +31,7 @@ from bench.gangs.cases import (
     encoded,
     filler_bodies,
     group_body,
+    groups_path,
     node_bodies,
     pod_body,
 )
@@ -49,9 +50,13 @@ ROOM = {"pods": 110, "gpus": 8}
 
 def measure(case: Case, contender: Contender, pods_per_s: float = 0.0) -> Result:
     """Start a control plane, measure, stop everything; `pods_per_s` is the pace of a paced case."""
-    runtime = ["scheduling.k8s.io/v1alpha2=true"] if contender.dialect is Dialect.NATIVE else []
-    with ControlPlane(for_load=True, feature_gates=contender.gates, runtime_config=runtime) as plane:
-        if contender.dialect is Dialect.GANGSCHED:
+    is_native = contender.dialect is Dialect.NATIVE
+    runtime = [f"scheduling.k8s.io/{NATIVE_VERSIONS[case.release]}=true"] if is_native else []
+    gates = (
+        {**contender.gates, "TopologyAwareWorkloadScheduling": True} if case.one_rack and is_native else contender.gates
+    )
+    with ControlPlane(for_load=True, feature_gates=gates, runtime_config=runtime, release=case.release) as plane:
+        if contender.is_ours:
             apply_manifests(Api.of(plane))
         return asyncio.run(Measurement(case, contender, plane, pods_per_s).run())
 
@@ -199,18 +204,20 @@ class Measurement:
         dialect = self._contender.dialect
         if dialect is Dialect.PLAIN:
             return
-        path = NATIVE_GROUPS if dialect is Dialect.NATIVE else GROUPS
-        bodies = [encoded(group_body(gang, dialect)) for gang in gangs if gang.members > 1]
+        path = groups_path(self._case, dialect)
+        bodies = [encoded(group_body(self._case, gang, dialect)) for gang in gangs if gang.members > 1]
         await asyncio.gather(*(self._pool.send(self._pool.request("POST", path, body)) for body in bodies))
 
     def _creations(self, gangs: Iterable[Gang]) -> list[tuple[str, bytes]]:
         """Name and request of every pod, in order."""
-        dialect = self._contender.dialect
+        dialect, scheduler = self._contender.dialect, self._contender.scheduler
         requests = []
         for gang in gangs:
             for name in gang.pods:
                 self._gpus[name] = gang.gpus
-                requests.append((name, self._pool.request("POST", PODS, encoded(pod_body(gang, name, dialect)))))
+                requests.append(
+                    (name, self._pool.request("POST", PODS, encoded(pod_body(gang, name, dialect, scheduler))))
+                )
         return requests
 
     async def _create(self, requests: Iterable[tuple[str, bytes]]) -> None:
@@ -345,9 +352,13 @@ class Measurement:
         return result
 
     def _check_room(self) -> None:
-        """Check that no node is over-committed; deleted pods do not count."""
+        """Check that no node is over-committed and each gang in the rack that it needs; deleted pods do not count."""
         if self._case.mode in {Mode.WAVES, Mode.CHURN}:
             return
+        for gang in self._timed if self._case.one_rack else ():
+            racks = {int(self._meter.node[name].partition("-")[2]) // RACK_SIZE for name in gang.pods}
+            if len(racks) > 1:
+                raise RuntimeError(f"{self._contender.name} has placed {gang.name} in {len(racks)} racks")
         pods = Counter(self._meter.node.values())
         gpus: Counter[str] = Counter()
         for name, node in self._meter.node.items():
