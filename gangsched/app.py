@@ -149,7 +149,7 @@ async def schedule(
             )
 
         undecided = await new_daemon().run()
-        while not stopping.is_set():  # the lease was lost: begin anew, as after a crash, with what is read already
+        while not stopping.is_set():  # the lease was lost: start again, as after a crash, with the caches
             gc.unfreeze()
             gc.collect()
             undecided = await new_daemon().run(undecided)

@@ -83,7 +83,7 @@ IDENTITIES: Final = (
     GangKey(_LEGACY, label=True, needs_pod_group=True),
     GangKey(_LEGACY + "/name", label=True, needs_pod_group=False),
     GangKey(NAME, label=False, needs_pod_group=False),
-    # Volcano's oldest key, which LeaderWorkerSet still writes beside a PodGroup of Volcano.
+    # Volcano's oldest key, which LeaderWorkerSet still writes in addition to a PodGroup of Volcano.
     GangKey("scheduling.k8s.io/group-name", label=False, needs_pod_group=False, api_groups=(X_K8S, SIGS, VOLCANO)),
     GangKey("pod-group/name", label=True, needs_pod_group=False),
     GangKey(KUEUE_NAME, label=True, needs_pod_group=False),
@@ -231,7 +231,7 @@ def _add_leader_worker_set(
     if named is None and gang_metadata.get(OWNER_GANG) == OWNER and all(labels.get(key) for key in LWS_GROUP):
         gang_metadata[LWS_NAME] = named = group
     if named is not None and gang_metadata.get(OWNER_GANG) == OWNER:
-        del gang_metadata[OWNER_GANG]  # where it is left, it has no effect, which is told
+        del gang_metadata[OWNER_GANG]  # if it is still there later, it has no effect, which is reported
     if named == group:
         gang_metadata.update((key, annotations[key]) for key in sorted(_OF_LWS) if annotations.get(key))
 

@@ -116,7 +116,7 @@ def plan(
     holders = [group for group in ordered if group.holds]
     turns = PlanQueue(ready, unfinished, ledger, limits.work)
     for group in turns:
-        # The rest is looked at in the next plan, so that no group is refused for lack of work.
+        # The next plan decides the rest, so that no group is refused because the work is used up.
         is_full = len(verdicts) >= limits.groups or tried >= limits.pods
         if (is_full or (preemptions is not None and preemptions.is_full)) and turns.end(group):
             continue
@@ -142,7 +142,7 @@ def plan(
             for each in (group, *(preemptions.alike if preemptions is not None else ())):
                 verdicts[each.id] = standing.turn(each, verdicts[each.id])
     left = tuple(group.id for group in ready if group.id not in verdicts)
-    # 8. PostFilter, with all holders whatever the limits; groups that hold preempt where nobody yields
+    # 8. PostFilter, with all holders whatever the limits; groups with holds preempt if no group yields
     again = post_filter.unsettled(ordered, verdicts, ledger.table)
     gave = turns.beyond(partial(post_filter.yield_holds, ordered, holders, verdicts, ledger, decided)) or {}
     verdicts |= gave

@@ -94,7 +94,7 @@ class Progress:
             if known is None:
                 break
             ledger.rollback(checkpoint)
-            is_cut, found = True, found[:known]  # those behind were placed beside that one
+            is_cut, found = True, found[:known]  # later pods were placed in addition to that one
         names = ledger.table.names
         self._resumed.update((pod.uid, names[node]) for pod, node in found)
         asked = {pod.uid for pod in pods}

@@ -77,7 +77,7 @@ class Ledger:
         self.choices = 0  # of exact searches so far
         self.last_ends: LastEnds | None = None  # None where ends do not matter
         self.kept: RoomKept | None = None  # reservations that bind those who come after them
-        self.held_back: dict[str, tuple[int, Bools]] = {}  # for whom lower groups are held back: right, nodes (V27)
+        self.held_back: dict[str, tuple[int, Bools]] = {}  # by group that holds others back: priority, nodes (V27)
         self.work = Work() if work is None else work
         self.progress: Progress | None = None  # of the group whose rounds may go on in the next plan
         self.occupancy = Occupancy(

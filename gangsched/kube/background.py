@@ -23,7 +23,7 @@ async def in_background(work: Callable[[], T], *, name: str) -> T:
     done: asyncio.Future[T] = loop.create_future()
 
     def settle(settling: Callable[[], None]) -> None:
-        with suppress(RuntimeError):  # the loop is closed: nobody asks any more
+        with suppress(RuntimeError):  # the loop is closed, so the result is not needed
             loop.call_soon_threadsafe(lambda: None if done.done() else settling())
 
     def run() -> None:

@@ -166,7 +166,7 @@ class Committer:
         if group.avoid:
             self._queue.wake_at(group.id, min(group.avoid.values()))  # that node may be the one it needs
         if verdict.releases and not verdict.yields_to and not verdict.expired:
-            self._queue.activate(group.id)  # holds were lost: place the members anew at once
+            self._queue.activate(group.id)  # holds were lost: place the members again at once
         if is_news:
             self._reports.note(group.id, now_s)
 

@@ -209,7 +209,7 @@ class EventHandlers:
         node = self._members.node_of(uid)  # its member is no more, or on no node, once `drop` raises
         try:
             self._members.drop(uid)
-        except Exception:  # nothing of it is left to be told of
+        except Exception:  # the pod is gone, so nothing is reported about it
             self._counts.set_aside += 1
             self._members.expel(uid, node)
 

@@ -40,7 +40,7 @@ class MemberStore:
         self._registry = registry
         self._names = names
         self.stamps = Stamps(names)
-        self._changed: set[str] | None = None  # nobody asks for them yet
+        self._changed: set[str] | None = None  # not requested yet
         self._when_gone: list[Callable[[str], None]] = []
         self._priorities: Counter[int] = Counter()  # of pods that take room
         self._waiting: Counter[int] = Counter()  # of pods that wait for a node

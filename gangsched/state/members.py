@@ -50,7 +50,7 @@ class Change(StrEnum):
     RELEASE = "release"
     SEND_CLAIMS = "send claims"
     SEND_BIND = "send bind"
-    LEAVE_GANG = "leave gang"  # what it had only as a member of its gang is void
+    LEAVE_GANG = "leave gang"  # drop what it had only as a member of its gang
     CLAIMS_WRITTEN = "claims written"
     ANSWERED_BOUND = "answered bound"
     ANSWERED_GONE = "answered gone"
@@ -140,7 +140,7 @@ class ClaimsWait(msgspec.Struct, eq=False, gc=False):
     versions: dict[str, str] = msgspec.field(default_factory=dict)
     #: The wait ends at this monotonic second; infinite while the claims are being written.
     deadline_s: float = math.inf
-    #: Devices are looked at again at this monotonic second; 0 if other schedulers' writes need not be awaited.
+    #: Devices are checked again at this monotonic second; 0 if other schedulers' writes need not be awaited.
     settles_s: float = 0.0
     #: Check the claims even if they have not changed.
     is_stale: bool = False

@@ -125,7 +125,7 @@ class SchedulingState:
         )
         self._keeping: set[str] = set()
         self._batches = Batches(self.registry, self.reservations.rank)
-        self._looked_at: set[str] = set()  # in the plans since one looked at every group that was ready
+        self._looked_at: set[str] = set()  # decided since a plan last left ready groups
         self._unfinished = UnfinishedLook()
 
     @property
@@ -169,7 +169,7 @@ class SchedulingState:
         told = [event for outcome in due.ended for event in self.apply(outcome, now_s=now_s)]
         return [*due.binds, *due.withdrawn, *told]
 
-    # --- what a plan needs, and what becomes of it ------------------------------------------------------------------
+    # --- the input of a plan, and its commit ------------------------------------------------------------------------
 
     def refresh(self, now_s: float, *, in_turn: bool = True, most: float = math.inf) -> None:
         """Update groups and queue from all applied messages, and wake groups for room freed in earlier turns if
@@ -199,7 +199,7 @@ class SchedulingState:
             if group.verdict is None:
                 self.queue.forgive(group_id)  # else there would be nothing to tell its members meanwhile
             if self.registry.awaits_pod_group(group_id):
-                continue  # its members are told nothing of a PodGroup that may be on its way
+                continue  # nothing is reported while its PodGroup may still arrive
             self.queue.activate(group_id)
             self.reports.note(group_id, now_s)
         self.reservations.changed(refreshed.changed)
@@ -306,7 +306,7 @@ class SchedulingState:
                 self.queue.park(group_id, ())
                 self.reservations.left(group_id)
                 if not any(gang.bound for gang in group.gangs):
-                    self.registry.groups[group_id].verdict = None  # what was said of members is void without them
+                    self.registry.groups[group_id].verdict = None  # its texts about members do not apply without them
         if not groups:
             return self.ready(now_s) if batch - expired else ()  # none of them waits, and others may
         chosen = {group.id for group in groups}
@@ -420,7 +420,7 @@ class SchedulingState:
             return math.inf
         return clock_s + self.registry.group(group_id, now_s).wait_time_s
 
-    # --- time, and what is told -------------------------------------------------------------------------------------
+    # --- time, and reports ------------------------------------------------------------------------------------------
 
     def next_deadline_s(self, now_s: float, *, reporting: bool = True) -> float | None:
         """Time at which a turn is due without a message; without `reporting`, reports are ignored."""

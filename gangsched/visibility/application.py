@@ -206,7 +206,7 @@ class _Handler:
             raise RequestRefused(
                 415, f"the body of the request was in an unknown format - accepted media types: {JSON_TYPE}"
             )
-        body = await read_body(request)  # before a place is taken: nobody is kept out by who sends slowly
+        body = await read_body(request)  # before a place is taken, so that slow senders keep no other user out
         review = read_review(body)
         async with _in_time():
             sees_nodes = await self._parts.authorizer.allows(user, LIST_NODES)

@@ -127,7 +127,7 @@ class Connections:
                 if self._proxies and proxys is None:
                     break
                 await asyncio.sleep(wait_s)
-            if wait_s:  # nobody waits behind those who are not the front proxy
+            if wait_s:  # the front proxy does not wait behind other clients
                 connection.close()
                 continue
             task = asyncio.create_task(self._greet(connection, address[0], self.tls), name="handshake")

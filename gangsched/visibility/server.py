@@ -120,7 +120,7 @@ class Server:
     async def _rest(self, seconds: float) -> None:
         """Wait; whoever begins to lead looks at once, for only the leader writes."""
         led, until_s = self._leads(), self._clocks.now_s() + seconds
-        while self._clocks.now_s() < until_s and (led or not self._leads()):  # noqa: ASYNC110  (nobody tells)
+        while self._clocks.now_s() < until_s and (led or not self._leads()):  # noqa: ASYNC110  (there is no event to wait for)
             await asyncio.sleep(LOOK_SOON_S)
 
     async def _look_once(self) -> bool:

@@ -140,7 +140,7 @@ class PodCounts:
         if self._counts or self._replicas.seen:
             self._moves.append((pods, nodes, -sign))
         else:
-            self._moves.pop()  # nobody has counted yet, so the log is exactly what was not taken back
+            self._moves.pop()  # no count has been read yet, so the log is exactly what was not undone
 
     def label_keys(self, pods: Sequence[Pod]) -> frozenset[str] | None:
         """Label keys that inter-pod terms read; None if there are no terms."""

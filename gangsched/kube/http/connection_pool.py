@@ -191,7 +191,7 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Process a part of the answer."""
         if self._answer is None or self._answer.done():
-            self.close()  # nobody asked
+            self.close()  # an answer without a request
             return
         self._received += data
         try:

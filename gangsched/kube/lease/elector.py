@@ -224,7 +224,7 @@ class Elector:
 
     async def _bounded(self, method: str, path: str, body: bytes | None, timeout_s: float) -> bytes:
         try:
-            async with asyncio.timeout(timeout_s):  # whatever the client waits for beside the answer
+            async with asyncio.timeout(timeout_s):  # includes the client's waits other than for the answer
                 return await self._client.request(method, path, body, timeout_s=timeout_s)
         except TimeoutError as error:
             raise Unreachable(f"No answer within {timeout_s:.1f} s.") from error
@@ -241,7 +241,7 @@ class Elector:
         path = f"{self._leases}?watch=true&fieldSelector=metadata.name%3D{self._name}&timeoutSeconds={WATCH_S}"
         backoff = Backoff(0.5, 10.0, rng=self._runtime.rng)
         while True:
-            with suppress(Fault):  # without it the lease is looked at every `retry_s`, and that complains
+            with suppress(Fault):  # without a watch the Lease is read every `retry_s`, which logs faults
                 async with aclosing(self._watches.chunks(path, silence_s=SILENCE_S)) as chunks:  # type: ignore[type-var]
                     splitter = LineSplitter()
                     async for chunk in chunks:

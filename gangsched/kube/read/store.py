@@ -96,7 +96,7 @@ class Store(Generic[W, T]):
         found: list[Message] = []
         if len(self._items) > TOLD_AT_ONCE:
             found += [Applied(item) for item in self._items.values()]
-            if self.resource.kind not in ALLOCATING:  # which nobody uses before the list
+            if self.resource.kind not in ALLOCATING:  # no object of these kinds is used before the list is complete
                 return found
         if self.resource_version:
             found.append(Replaced(self.resource.kind, tuple(self._items.values())))

@@ -117,7 +117,7 @@ class Outbox(Generic[V]):
             self._delay(order, _Stage.LIMITED, after_s) if after_s > 0 else self._enqueue(order)
         elif order.stage is _Stage.SENDING:
             order.newer = value
-        else:  # its age stays: a verdict that changes all the time is still told in time
+        else:  # keep its age, so that a verdict that changes often is still written in time
             order.value, order.backoff, order.tries = value, None, 0
             if order.stage is _Stage.BACKING_OFF or (
                 order.stage is _Stage.QUEUED and self._level_of(value) != order.level

@@ -345,7 +345,7 @@ class PreemptionWriter:
             async with self._slots:
                 return await may_evict(self._client, delete=order.delete)
         except Fault:
-            return True  # nobody knows; the next answer will say it again
+            return True  # unknown; the next answer will tell
 
     async def _request(
         self, method: str, path: str, body: bytes | None = None, content_type: str = "application/json"

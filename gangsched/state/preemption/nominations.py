@@ -201,7 +201,7 @@ class Nominations:
                 victim = record.victims[answer.uid]
                 self._lose(record, preempting.not_evicted(victim, answer.message, named=self._may_name(record, victim)))
         # Before the last answer it has no earlier end than the longest wait. To search thousands of victims for that at
-        # each of as many answers costs a turn's time: it is looked at once a second instead.
+        # each of as many answers costs a turn's time, so the nomination is checked once a second instead.
         self._next_looks.timers.set_sooner(record.group, max(now_s, record.counted_s + awaited.RECOUNT_S))
         self._reports.note(record.victims[answer.uid].group, now_s)
         return tuple(self.journal.answered(record, answer))
@@ -257,7 +257,7 @@ class Nominations:
         if group is None or not nominees.waiting(group, self._registry):
             record.lost = record.lost or "its pods are gone"
             return self._end(record, Result.LOST, now_s)
-        if not group.nominated:  # it was formed anew, of other gangs
+        if not group.nominated:  # it was formed again, of other gangs
             group.nominated = True
             self._lose(record, CHANGED)
         return self._nominee(record, group, now_s)

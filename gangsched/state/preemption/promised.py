@@ -179,7 +179,7 @@ class Promised:
             self._in_use.pop(key, None)
         self._cluster.nominate(key, promise, grows=grows)
 
-    # --- what is to be looked at ------------------------------------------------------------------------------------
+    # --- what must be checked ---------------------------------------------------------------------------------------
 
     def follow(self) -> None:
         """Share out anew the places on nodes whose pods or promises changed since the last call.

@@ -31,7 +31,7 @@ def lasting(record: GangRecord, gang: Gang, accusers: Sequence[GroupRecord]) -> 
         yield Reason.INVALID_GANG.value, problem.text
     for text in record.pod_group.not_used if record.pod_group is not None else ():
         yield EventReason.NOT_USED.value, text
-    for accuser in accusers:  # told to it when it was accused, unless it has become ours since
+    for accuser in accusers:  # reported when it was accused, unless it has become managed since
         if accuser.refusal is not None:
             yield Reason.INVALID_GANG.value, accuser.refusal.message
     if gang.foreign:

@@ -76,8 +76,8 @@ class StandingReservations:
         self._found_beside: tuple[Reserved, ...] | None = None
         self._table: NodeTable | None = None
         self._overhead: Ints | None = None
-        self._later: set[str] = set()  # stale, for the next time that reservations may be made anew
-        self._now: set[str] = set()  # stale, and being made anew plan by plan
+        self._later: set[str] = set()  # stale, to be recomputed when that is allowed next
+        self._now: set[str] = set()  # stale, and being recomputed, a few in each plan
         self._made_s = -math.inf
         self._gone = False
         self._moved = False
@@ -309,7 +309,7 @@ class StandingReservations:
             elif group_id in self.waiting:
                 self._known[group_id] = why
         if _rooms(before) != _rooms(self.standing):
-            # Whether there is a time, or a share, beside them is to be found out again.
+            # The other reservations changed, so a group may now get a start time, or a share of its accelerators.
             self._known = {each: why for each, why in self._known.items() if why.why not in _BESIDE_OTHERS}
         freed = _freed((*before, *answer.replaced), self.standing)
         if freed:

@@ -84,7 +84,7 @@ class Authorizer:
     def _asked(self, key: Key, asking: asyncio.Task[bool]) -> None:
         del self._asking[key]
         if not asking.cancelled():
-            asking.exception()  # it may be that nobody waits for it any more
+            asking.exception()  # mark it as retrieved: no request may be waiting for it any more
 
 
 def _review(user: User, asked: Attributes) -> Json:

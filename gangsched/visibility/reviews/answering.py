@@ -37,7 +37,7 @@ def lines(
         yield b"{}"
     except RequestRefused as refused:
         yield msgspec.json.encode({"refused": (refused.code, str(refused), refused.retry_after_s)})
-    except Exception as error:  # told, and raised where there is a log
+    except Exception as error:  # sent to the parent process, which can log it
         yield msgspec.json.encode({"error": f"{type(error).__name__}: {error}"[:ERROR_CHARACTERS]})
 
 
