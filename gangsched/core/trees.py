@@ -19,7 +19,7 @@ from gangsched.core.progress import Progress
 from gangsched.core.reserve import Ledger
 from gangsched.core.search.find import PODS
 from gangsched.core.search.openings import ways
-from gangsched.core.search.slices import may_be_slices
+from gangsched.core.search.slices import kinds_in_packing
 from gangsched.core.work import OutOfWork
 from gangsched.model.gang import Gang, Group, MatchPolicy, Placement, Refusal
 from gangsched.model.objects import Pod
@@ -30,6 +30,10 @@ Made: TypeAlias = tuple[Verdict, Sequence[Gang]]
 """What was decided of some children."""
 UNITS_A_CHOICE = 10
 """Units of coming to one choice of children, with a fifth of one for each child of it."""
+UNITS_A_PART = 100
+"""Units of deciding children as a group, besides what that charges."""
+MOST_KINDS = 64
+"""Kinds of pods and children that are packed together: building the problem takes the square of their number."""
 FIRST = "first choice"
 MOST_CHOICES = 2_000
 """Choices of children after which a tree waits for a change: 64 of 128 different ones are more than can be tried."""
@@ -66,6 +70,7 @@ class TreeDecision:
     above: list[Gang] = field(default_factory=list)
     kept: list[Made] = field(default_factory=list)
     _kinds: dict[str, object] = field(default_factory=dict)
+    _packed: dict[object, int | None] = field(default_factory=dict)
     _of_choice: list[str] = field(default_factory=list)
 
     def verdict(self) -> Verdict:
@@ -131,7 +136,7 @@ class TreeDecision:
         assert first is not None
         several = lack < len(ready) and len({*map(self._kind, ready)}) > 1
         if several:
-            proven = proven and (len(self._apart(ready)) == 1 or may_be_slices(ready, self.ledger.table))
+            proven = proven and (len(self._apart(ready)) == 1 or self._are_slices(ready))
             told = placing.no_choice(self.group, first.told, lack, len(ready), proven=proven)
             told = replace(told, never=told.never and self._none_ever(ready, lack))
             shapes = dict.fromkeys(pod.shape for gang in ready for pod in gang.pending)
@@ -212,10 +217,22 @@ class TreeDecision:
 
     def _may_be_packed(self, chosen: Sequence[Gang], parts: Sequence[Sequence[Gang]]) -> bool:
         """Whether one search for all children, of which identical ones are one kind, may find what parts did not."""
-        if not may_be_slices(chosen, self.ledger.table):
+        if not self._are_slices(chosen):
             return False
         shapes = {id(pod.shape) for gang in chosen for pod in gang.pending}
         return len(parts) > 1 or (len(shapes) > 1 and sum(len(gang.pending) for gang in chosen) <= PODS)
+
+    def _are_slices(self, gangs: Sequence[Gang]) -> bool:
+        """Whether all of these children can be packed together, as so few kinds that a plan can compare them."""
+        known, kinds = self._packed, {}
+        for gang in gangs:
+            kind = self._kind(gang)
+            if kind not in known:
+                self.ledger.work.charge(6 + len(gang.pending) // 2)
+                known[kind] = kinds_in_packing(gang, self.ledger.table)
+            kinds[kind] = known[kind]
+        numbers = [number for number in kinds.values() if number is not None]
+        return len(numbers) == len(kinds) and sum(numbers) <= MOST_KINDS
 
     def _apart(self, gangs: Sequence[Gang]) -> list[Sequence[Gang]]:
         """Children that require domains, each by itself, and all others together."""
@@ -233,7 +250,7 @@ class TreeDecision:
         try:
             verdict = self._again(name, gangs)
             if verdict is None:
-                self.ledger.work.charge(UNITS_A_CHOICE + len(self.group.gangs) // 5)
+                self.ledger.work.charge(UNITS_A_PART + len(self.group.gangs) // 5)
                 self.progress.begin(name)
                 part = replace(self.group, gangs=tuple(sorted(gangs, key=_id)), parent="", min_children=None)
                 verdict = self.decide(replace(part, apart=apart, beside=self._beside(gangs, beside)))

@@ -52,9 +52,9 @@ def a_tree_has_the_id_of_a_gang(_: Any) -> Any:
     return ""
 
 
-@bug("I9", "core.trees:may_be_slices", TREES)
+@bug("I9", "core.trees:kinds_in_packing", TREES)
 def children_with_domains_are_never_packed_together(_: Any) -> Any:
-    return lambda gangs, table: False
+    return lambda gang, table: None
 
 
 @bug("I9", "core.search.demand:_alike", TREES)

@@ -40,6 +40,8 @@ TREE_STEPS = 100_000
 """Choices in all plans after which the search for different children with domains of their own is given up: a second's
 work. Their orders are many, and unlike a gang in one domain they are mostly found in the usual order.
 """
+MAX_CELLS = 40_000
+"""Nodes times kinds in which children of a tree are packed, for the same reason: the domains with most room first."""
 UNITS_A_POD = 3
 """Units of finding out with which others a member belongs together."""
 
@@ -167,7 +169,10 @@ class Demand:
         work, room = self.ledger.work, self.room
         where = np.flatnonzero(self._anywhere) if nodes is None else nodes
         if self.slices is not None:
-            where = where[self._useful(MAX_NODES if nodes is None else len(self.ledger.table))[where]]
+            most = MAX_NODES if nodes is None else len(self.ledger.table)
+            if self.group.apart:
+                most = min(most, MAX_CELLS // (len(self.items) + len(self.slices.pieces)))
+            where = where[self._useful(most)[where]]
         size = where.size * (12 + len(self.items) + len(self._names)) // 8
         work.charge(150 + size + len(self.items) * len(self.ledger.table) // 200)
         room = room[:, where]
@@ -178,7 +183,8 @@ class Demand:
         kinds = [Piece(item.need, asks, item.home) for item, asks in zip(self.items, self.asks, strict=True)]
         blocks = []
         if self.slices is not None:
-            work.charge(where.size * len(self.slices.layers) // 8)
+            number = len(self.items) + len(self.slices.pieces)
+            work.charge(where.size * len(self.slices.layers) // 8 + number * number // 2)
             levels = (level((label,), self.ledger.table) for label in self.slices.layers)
             blocks = [each.codes[where].astype(np.int64) for each in levels]
             kinds += self.slices.pieces

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 MAX_SHAPES = 64
 """Items of one group beyond which sums are not made, for each must be summed up by domain."""
+UNITS_A_KIND = 6
+"""Units of what a kind of pods costs in sums beside its nodes, and a gang in a row."""
 MAX_KEPT = 2**20
 """Domains of which judgments are kept, 17 bytes each."""
 
@@ -148,20 +150,23 @@ def _sums(demand: Demand, level: TopologyLevel, kept: Sequence[int], nodes: Ints
     """By domain how many of the needed pods sums allow, for the domains of these nodes; None for all."""
     ledger, work, needed = demand.ledger, demand.ledger.work, sum(demand.needs)
     number = len(ledger.table) if nodes is None else nodes.size
-    work.charge(20 + len(demand.items) * number // 60)
+    work.charge(20 + len(demand.items) * number // 60 + UNITS_A_KIND * len(kept))
     rooms = {i: level.sums(demand.room[i] if nodes is None else demand.room[i][nodes], nodes) for i in kept}
     needs = list(demand.needs)
     for i in (i for i in range(len(demand.items)) if i not in rooms):
         needs[demand.items[i].gang] = max(0, needs[demand.items[i].gang] - len(demand.items[i].pods))
     total = np.zeros(level.size, dtype=np.int64)
-    for gang, need in enumerate(needs):
-        own = [np.minimum(len(demand.items[i].pods), rooms[i]) for i in kept if demand.items[i].gang == gang]
-        total += np.minimum(sum(own, np.zeros(level.size, dtype=np.int64)), need)
+    of_gangs: dict[int, list[int]] = {}
+    for i in kept:
+        of_gangs.setdefault(demand.items[i].gang, []).append(i)
+    for gang, own in of_gangs.items():
+        most = [np.minimum(len(demand.items[i].pods), rooms[i]) for i in own]
+        total += np.minimum(sum(most[1:], most[0]), needs[gang])
     elsewhere = needed - sum(needs)
     holds: Ints = total + elsewhere
     for row, asked in (demand.rows if nodes is None else rows(demand, nodes)) if len(kept) > 1 else ():
-        work.charge(20 + 2 * len(kept) + number // 200)
-        have, cheapest = level.sums(row, nodes), _cheapest(demand, asked, needs, kept)
+        work.charge(20 + 2 * len(kept) + number // 200 + UNITS_A_KIND * len(of_gangs))
+        have, cheapest = level.sums(row, nodes), _cheapest(demand, asked, needs, of_gangs)
         holds = np.minimum(holds, np.searchsorted(cheapest, have, "right") + elsewhere)
     return holds
 
@@ -190,12 +195,14 @@ def rows(demand: Demand, nodes: Ints | None = None) -> list[tuple[Ints, dict[int
     return found
 
 
-def _cheapest(demand: Demand, asked: dict[int, int], needs: Sequence[int], kept: Sequence[int]) -> Ints:
+def _cheapest(
+    demand: Demand, asked: dict[int, int], needs: Sequence[int], of_gangs: Mapping[int, Sequence[int]]
+) -> Ints:
     """The least that 1, 2, … of the needed pods take of a row, each gang with those that take least."""
     taken = [np.zeros(0, dtype=np.int64)]
-    for gang, need in enumerate(needs):
-        own = sorted((asked.get(i, 0), len(demand.items[i].pods)) for i in kept if demand.items[i].gang == gang)
-        if own and need:
-            taken.append(np.repeat(*np.array(own).T)[:need])
+    for gang, items in of_gangs.items():
+        own = sorted((asked.get(i, 0), len(demand.items[i].pods)) for i in items)
+        if needs[gang]:
+            taken.append(np.repeat(*np.array(own).T)[: needs[gang]])
     found: Ints = np.cumsum(np.sort(np.concatenate(taken)))
     return found

@@ -166,15 +166,15 @@ def needed(found: Sequence[Unit], lack: int) -> NeededUnits:
     return made
 
 
-def may_be_slices(gangs: Sequence[Gang], table: NodeTable) -> bool:
-    """Whether each of these children that requires domains can be packed as one slice."""
-    return all(
-        not gang.constraints.same_product
-        and (
-            not gang.constraints.topology or (_own_label(gang, table) is not None and _selections(gang, 0) is not None)
-        )
-        for gang in gangs
-    )
+def kinds_in_packing(gang: Gang, table: NodeTable) -> int | None:
+    """How many kinds of pods and slices a child is in a packing beside others; None if it cannot be packed."""
+    if gang.constraints.same_product:
+        return None
+    shapes = len({id(pod.shape) for pod in gang.pending})
+    if not gang.constraints.topology:
+        return shapes
+    ways = _selections(gang, 0) if _own_label(gang, table) is not None else None
+    return None if ways is None else shapes + len(ways)
 
 
 def as_slices(gang: Gang, lack: int, table: NodeTable) -> NeededUnits:
@@ -196,9 +196,18 @@ def _own_label(gang: Gang, table: NodeTable) -> str | None:
     stated = gang.constraints
     if stated.slices or gang.match_policy is not MatchPolicy.ONCE_SATISFIED:
         return None
-    held = by_refinement(stated.topology, table)
-    if len(held) < len(stated.topology):  # then no node will do
-        return next(key for key in stated.topology if key not in held)
+    memo = ("own label", *stated.topology)
+    if memo not in table.levels:
+        table.levels[memo] = (_closest(stated.topology, table),)
+    found: tuple[str | None] = table.levels[memo]
+    return found[0]
+
+
+def _closest(keys: Sequence[str], table: NodeTable) -> str | None:
+    """As `_own_label`, for these labels."""
+    held = by_refinement(keys, table)
+    if len(held) < len(keys):  # then no node will do
+        return next(key for key in keys if key not in held)
     finest, coarser = held[0], held[1:]
     inside = table.label_column(finest).codes >= 0
     is_nested = all(lies_within(finest, key, table) for key in coarser)
