@@ -1,8 +1,9 @@
-"""Trees: gangs with one parent, its children, of which a minimum starts together and each other one whole (I9).
+"""Trees: gangs with the same parent (its children), of which a minimum number starts together, and each further one as
+a whole (I9).
 
-Invariant: a child starts whole or not at all. What is above a minimum, of a child or of the tree, is placed after all
-minimums. Children are refused only after every choice of different ones was tried, those that require domains in every
-arrangement.
+Invariant: a child starts whole or not at all. Members above the minimum of a child, and children above the minimum of
+the tree, are placed after all minimums. Children are refused only after every choice of different ones was tried, those
+that require domains in every arrangement.
 """
 
 from __future__ import annotations
@@ -40,9 +41,9 @@ MOST_CHOICES = 2_000
 
 
 def needed(group: Group) -> Group:
-    """The children that the minimum of a tree needs: those that started, and of others the first that are ready.
+    """The children that the minimum of a tree needs: those that have started, then the first ones that are ready.
 
-    Only they preempt and have reservations. Any group that is no tree is returned as it is.
+    Only these preempt and get reservations. A group that is not a tree is returned unchanged.
     """
     if group.min_children is None:
         return group
@@ -54,7 +55,7 @@ def needed(group: Group) -> Group:
 
 @dataclass(eq=False)
 class TreeDecision:
-    """One decision about a tree: `decide` decides a part of it as a group of its own.
+    """One decision about a tree; `decide` decides a part of it like a separate group.
 
     `hopeless` is why sums refute a child even by itself. `above` are gangs with members above their minimum, as they
     are once the minimum is bound.
@@ -74,7 +75,7 @@ class TreeDecision:
     _of_choice: list[str] = field(default_factory=list)
 
     def verdict(self) -> Verdict:
-        """Decide the tree; a refusal of its minimum leaves the other children unchanged."""
+        """Decide the tree; if its minimum is refused, the other children are unchanged."""
         group = self.group
         self.ledger.work.charge(5 * len(group.gangs) + sum(len(gang.pending) for gang in group.gangs) // 4)
         started, waiting = _started(group), _waiting(group)

@@ -1,7 +1,9 @@
-"""Dialects: objects of Kubernetes and of other projects that declare gangs, each read in full or not at all.
+"""Dialects: kinds of objects, of Kubernetes and of other projects, that declare gangs. Each object is either fully
+supported or refused.
 
-Invariant: pure; `DIALECTS` is the only list of them. A dialect that is `optional` is read where its kind is served and
-may be read; without the right its gangs wait, and nothing else does. `api.podgroup` makes PodGroups of what is read.
+Invariant: pure functions; `DIALECTS` is the only list of dialects. An `optional` dialect is read if its kind is served
+and may be read; without the permission its gangs wait, and all other pods are scheduled. `api.podgroup` converts the
+objects into PodGroups.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ DialectName: TypeAlias = Literal["grove", "volcano"]
 class Dialect:
     """One kind of object in one API group.
 
-    `name` is what the setting `dialects` calls it, "" for those that cannot be turned off.
+    `name` is its name in the setting `dialects`, "" for a dialect that cannot be turned off.
     """
 
     api_group: str
@@ -68,11 +70,11 @@ NAMES: Final[tuple[DialectName, ...]] = get_args(DialectName)
 
 
 def read_groups(names: Collection[str]) -> tuple[str, ...]:
-    """The API groups that are read if the setting `dialects` is `names`."""
+    """The API groups that are read if the setting `dialects` has these `names`."""
     return tuple(group for group, dialect in DIALECTS.items() if not dialect.name or dialect.name in names)
 
 
 def unread_marks(names: Collection[str]) -> frozenset[str]:
-    """The keys that mark no gang, because nothing that they name is read."""
+    """The keys that do not declare a gang, because no kind of object that they name is read."""
     groups = read_groups(names)
     return frozenset(mark.key for mark in keys.IDENTITIES if mark.api_groups and not set(mark.api_groups) & set(groups))

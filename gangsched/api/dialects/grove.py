@@ -1,7 +1,7 @@
 """PodGangs of `scheduler.grove.io`: a gang for each of their podgroups, the children of one tree (I9).
 
-Invariant: pods belong to a podgroup by the label `keys.GROVE_CLIQUE`, whose value is the podgroup's name; Grove gates
-them until `podReferences` has them, and those of scaled PodGangs until the base PodGang runs.
+Invariant: pods belong to a podgroup by the label `keys.GROVE_CLIQUE`, whose value is the podgroup's name; Grove keeps a
+scheduling gate on pods that are not in `podReferences`, and on pods of a scaled PodGang until its base PodGang runs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ KEEP: Final = "gangsched keeps only one podgroup or all in a domain: state it fo
 
 
 class GroveSpec(DialectSpec):
-    """Fields that may refuse the gang are read as they are: one that cannot be understood must not be left out."""
+    """The spec of a PodGang. Fields that may refuse the gang have any type, so that a malformed one is reported and not
+    ignored.
+    """
 
     podgroups: Any = None
     topology_constraint: Any = None
@@ -39,7 +41,9 @@ class GroveSpec(DialectSpec):
     reuse_reservation_ref: Any = None
 
     def declared(self, where: str) -> Declared:
-        """Return a part for each podgroup; problems of the whole gang are reported for every part, or by the first."""
+        """Return a part for each podgroup. Problems of the whole PodGang are in every part, or only in the first
+        one.
+        """
         minimums, invalid = self._minimums(where)
         unsupported: list[str] = []
         not_used: list[str] = []

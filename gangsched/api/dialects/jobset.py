@@ -1,4 +1,4 @@
-"""JobSet's annotations on pods: jobs that each have a domain for themselves."""
+"""JobSet's annotations on pods for jobs that each get a topology domain of their own."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from gangsched.api.problem import Problem, quoted
 
 
 def exclusive_jobs(pods: Iterable[tuple[str, Mapping[str, str]]], min_member: int | None) -> list[Problem]:
-    """Report that JobSet creates the other pods of a Job after its first one has a node, which a gang waits for.
+    """Report that JobSet creates the other pods of a Job only after its first pod has a node, for which a gang would
+    wait indefinitely.
 
-    `pods` are the names of pods and their keys; the first one that is meant is reported.
+    `pods` are the names of pods with their keys; the first pod with such a key is reported.
     """
     for pod, stated in pods:
         value = stated.get(keys.JOBSET_EXCLUSIVE)

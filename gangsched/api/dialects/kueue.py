@@ -1,4 +1,4 @@
-"""Kueue's keys on pods: what a pod states itself, where Kueue may have chosen its domain already."""
+"""Kueue's keys on pods, which are ignored if Kueue has already chosen a domain for the pod."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ HOSTNAME: Final = "kubernetes.io/hostname"
 
 
 def stated_by(pod: Pod) -> dict[str, str]:
-    """The keys of a pod, without Kueue's where Kueue chose the domain of the pod: its selectors say all of that."""
+    """The keys of a pod, without Kueue's keys if Kueue has chosen the pod's domain: its node selectors then have the
+    result.
+    """
     stated = dict(pod.gang_metadata)
     if stated.keys().isdisjoint(KUEUE_PLACES) or not any(pod.labels.get(key) for key in keys.KUEUE_ADMITTED):
         return stated

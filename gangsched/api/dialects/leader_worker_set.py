@@ -1,7 +1,7 @@
-"""Groups of a LeaderWorkerSet: gangs that a PodGroup of Volcano describes, or the labels of pods that opt in.
+"""Groups of a LeaderWorkerSet as gangs, declared by a PodGroup of Volcano or by labels of pods that opt in.
 
-Invariant: `keys.pod_gang_metadata` names the gang, and keeps what annotations say of it only for the gang that is
-exactly one group. Not done here: to start a leader beside room for workers that do not exist yet.
+Invariant: `keys.pod_gang_metadata` names the gang, and includes the annotation of its size only if the gang is exactly
+one group. Not supported: starting a leader and reserving room for workers that do not exist yet.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ LATER: Final = "and gangsched keeps no room for members to come yet"
 def members_to_come(
     stated: Iterable[tuple[str, Mapping[str, str]]], min_member: int | None, pod_group: PodGroup | None
 ) -> str | None:
-    """Return why a gang must wait whose other members are created only once the first one runs, None for any other.
+    """Why a gang must wait because its other members are created only after the first one runs; None for any other
+    gang.
 
-    Started by itself, the leader would keep its node without room for its workers. `stated` are the gang's pods by name
-    with their keys.
+    If the leader started alone, it would keep its node while there may be no room for its workers. `stated` are the
+    gang's pods by name, with their keys.
     """
     if min_member is None or min_member < 2:
         return None
@@ -41,7 +42,7 @@ def members_to_come(
 
 
 def owner_problem(pod: Pod) -> Problem | None:
-    """Why a plain pod is of no gang although it states `keys.OWNER_GANG`; None if it does not."""
+    """Why a pod with `keys.OWNER_GANG` is in no gang; None for pods without that key."""
     value = dict(pod.gang_metadata).get(keys.OWNER_GANG)
     if value is None:
         return None

@@ -9,22 +9,23 @@ from gangsched.api.values import BadValue, parse_level
 
 
 class GangPolicy(Readable):
-    """Gang scheduling: all or nothing, from `min_count` members on."""
+    """Gang scheduling: at least `min_count` members start together, or none."""
 
     min_count: Count | None = None
 
 
 class SchedulingPolicy(Readable):
-    """Either `basic` (every member alone) or `gang`."""
+    """Either `basic` (every member is scheduled alone) or `gang`."""
 
     basic: dict[str, Any] | None = None
     gang: GangPolicy | None = None
 
 
 class NativeSpec(DialectSpec):
-    """The mode of disruption (KEP-5710) is "PodGroup" or "Pod" in Kubernetes 1.36, an object `all` or `single` later.
+    """The spec of a native PodGroup. The disruption mode (KEP-5710) is "PodGroup" or "Pod" in Kubernetes 1.36, and an
+    object with `all` or `single` in later versions.
 
-    Kubernetes 1.37 stores `single` if nothing is set.
+    Kubernetes 1.37 stores `single` if no mode is set.
     """
 
     scheduling_policy: SchedulingPolicy | None = None
@@ -36,7 +37,7 @@ class NativeSpec(DialectSpec):
     parent_composite_pod_group_name: str | None = None
 
     def declared(self, where: str) -> Declared:
-        """What of it is honoured, and what is not."""
+        """The supported values of the spec, and sentences about the others."""
         mode, topology = self.disruption_mode, self._topology()
         constraints = any((self.scheduling_constraints or {}).values()) and not topology
         asked = {

@@ -8,14 +8,14 @@ from gangsched.api.dialects.spec import Count, Declared, DialectSpec
 
 
 class SchedulerPluginsSpec(DialectSpec):
-    """A timeout of 0 means the default."""
+    """The spec of such a PodGroup. A timeout of 0 means the default."""
 
     min_member: Count | None = None
     schedule_timeout_seconds: Count | None = None
     min_resources: dict[str, Any] | None = None
 
     def declared(self, where: str) -> Declared:
-        """Its three fields."""
+        """The values of the three fields."""
         return Declared(
             min_member=self.min_member,
             schedule_timeout_s=self.schedule_timeout_seconds or None,

@@ -1,7 +1,7 @@
-"""What the spec of one object says of its gang, in whatever dialect it is written.
+"""What an object declares about its gang, in any dialect.
 
-Invariant: every dialect has one module with one `DialectSpec`: the fields of its kind as they are read, and `declared`,
-which translates them. A field that is known and cannot be honoured refuses the gang; it is never left out silently.
+Invariant: every dialect has one module with one `DialectSpec`: the fields of its kind that are read, and `declared`,
+which translates them. A known field that is not supported refuses the gang; it is never ignored silently.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Count = Annotated[StrictInt, Field(ge=0, le=INT32_MAX)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declared:
-    """The values of a gang that its object states; all defaults mean "not stated"."""
+    """The values of a gang that its object sets; a default means that the object does not set the value."""
 
     min_member: int | None = None
     #: Quantities by resource, as written.
@@ -49,7 +49,7 @@ class Declared:
 
 
 class Readable(BaseModel):
-    """An object whose unknown fields are left."""
+    """An object whose unknown fields are ignored."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", alias_generator=to_camel)
 
@@ -58,5 +58,5 @@ class DialectSpec(Readable):
     """The spec of one kind of object; every field is optional."""
 
     def declared(self, where: str) -> Declared:
-        """Translate; `where` names the object in sentences."""
+        """Translate the spec; `where` names the object in sentences."""
         raise NotImplementedError

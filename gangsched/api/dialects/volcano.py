@@ -1,4 +1,4 @@
-"""PodGroups of `scheduling.volcano.sh`, as Volcano's Jobs, LeaderWorkerSet and others make them."""
+"""PodGroups of `scheduling.volcano.sh`, as created by Volcano's Jobs, LeaderWorkerSet and others."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class VolcanoSpec(DialectSpec):
     sub_group_policy: Any = None
 
     def declared(self, where: str) -> Declared:
-        """What of it is honoured, refused, or without effect."""
+        """The supported values of the spec, and sentences about fields that are refused or have no effect."""
         unsupported, invalid, not_used = [], [], []
         topology = self.network_topology
         if topology is not None and not isinstance(topology, dict):

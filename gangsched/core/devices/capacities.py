@@ -1,7 +1,7 @@
-"""What a request takes of a device's capacities, and whether the device has it.
+"""Which amounts of a device's capacities a request uses, and whether the device has them.
 
-Invariant: as kube-scheduler of 1.37 rounds. Amounts are billionths; a range counts in thousandths, or in whole numbers
-where its bounds do not fit.
+Invariant: amounts are rounded as by kube-scheduler 1.37. Amounts are billionths; a range is computed in thousandths, or
+in whole numbers if its bounds do not fit.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ _MILLI: Final = NANOS // 1000
 
 
 def taken_amounts(request: DeviceRequest, device: Device) -> dict[str, int] | None:
-    """What the request takes of each capacity; None if the device lacks one or forbids the amount.
+    """The amount of each capacity that the request uses; None if the device lacks a capacity or does not permit the
+    amount.
 
     Raises DeviceFault for an amount that kube-scheduler cannot represent.
     """
@@ -34,7 +35,7 @@ def taken_amounts(request: DeviceRequest, device: Device) -> dict[str, int] | No
 
 
 def has_left(device: Device, used: Mapping[str, int], taken: Mapping[str, int]) -> bool:
-    """Whether the amounts can be taken beside those that are used."""
+    """Whether the amounts are available in addition to those in use."""
     return all(used.get(name, 0) + taken[name] <= capacity.value for name, capacity in device.capacity.items())
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 
 class DeviceFault(Exception):  # noqa: N818 - a fault of a claim, class or device, not of the program
-    """What is wrong with a claim; it refuses the pod, not one node."""
+    """An error in a claim; the pod is refused, not only one node."""
 
 
 class DevicesUnsupported(DeviceFault):
-    """What a claim needs that gangsched does not know."""
+    """The claim needs something that gangsched does not support."""

@@ -1,7 +1,8 @@
-"""Devices of the cluster by node, kept from plan to plan: pools, what claims hold, and the room of nodes (A10, A15).
+"""Devices of the cluster by node, kept from plan to plan: pools, devices held by claims, and how many pods each node
+has devices for (A10, A15).
 
-Invariant: what was found about a node is used while its pools, and the claims that hold devices of them, stay the same;
-every change is by `apply`, `drop`, `rule` or `hold`. Only pools of one node are used.
+Invariant: a cached result about a node is used while its pools, and the claims that hold their devices, are unchanged.
+State changes only by `apply`, `drop`, `rule` and `hold`. Only pools that belong to a single node are used.
 """
 
 from __future__ import annotations
@@ -49,19 +50,23 @@ Solution: TypeAlias = tuple[tuple[tuple[DeviceResult, ...], ...], ...]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DeviceKind:
-    """What the claims of a pod ask for, without names: claim number n is named `#n`. Equal kinds are one object."""
+    """What the claims of a pod request, without names: claim number n is named `#n`. Equal kinds are the same
+    object.
+    """
 
     claims: tuple[DeviceClaim, ...]
 
     def named(self, text: str, claims: Sequence[str]) -> str:
-        """A message with the names of some pod's claims."""
+        """A message in which the numbers of claims are replaced by the names of a pod's claims."""
         for number, name in enumerate(claims):
             text = text.replace(f"claim /#{number}", f"claim {name}")
         return text
 
 
 class NodeRoom(NamedTuple):
-    """`pods` have devices together. `ended`: the search ended early. `fault`: why such a pod cannot be allocated."""
+    """There are devices for `pods` pods together. `ended`: the search ended early. `fault`: why such a pod cannot get
+    devices.
+    """
 
     pods: int
     ended: bool = False
@@ -84,7 +89,9 @@ class _KindColumn:
 
 
 class DeviceIndex:
-    """`searches` counts the nodes that were searched. Methods that change something return the nodes concerned."""
+    """Devices by node. `searches` counts the searched nodes. Methods that change something return the nodes
+    concerned.
+    """
 
     def __init__(self) -> None:
         self.classes: dict[str, DeviceClass] = {}
@@ -134,7 +141,9 @@ class DeviceIndex:
         return changed.union(*(self.apply(item) for item in listed.values()))
 
     def hold(self, claim: str, results: tuple[DeviceResult, ...]) -> tuple[set[str], bool]:
-        """Record the devices that a claim holds, () for none; second, whether it held any that it holds no more."""
+        """Record the devices that a claim holds, () for none. Also return whether it no longer holds a device that it
+        held before.
+        """
         before = self._results.get(claim, ())
         if results == before:
             return set(), False
@@ -151,7 +160,7 @@ class DeviceIndex:
         return self._changed(homes, pools=False), not set(results).issuperset(before)
 
     def rival(self, claim: str, results: Iterable[DeviceResult], node: str) -> str:
-        """What takes devices of a node that a claim holds as well, "" for nothing."""
+        """The claim that holds devices of a node which another claim holds as well, "" for none."""
         use = Use(self.pools(node), self.held(self.pools(node)))
         index = {each.id: at for at, each in enumerate(use.devices)}
         for each in results:
@@ -197,7 +206,7 @@ class DeviceIndex:
     # --- what is asked ----------------------------------------------------------------------------------------------
 
     def kind(self, claims: Iterable[DeviceClaim]) -> DeviceKind:
-        """What the claims ask for, without names; equal ones are the same object."""
+        """The kind of what the claims request, without names; equal kinds are the same object."""
         made = tuple(
             DeviceClaim(name=f"#{number}", requests=each.requests, constraints=each.constraints, unknown=each.unknown)
             for number, each in enumerate(claims)
@@ -208,7 +217,9 @@ class DeviceIndex:
         return self._kinds.setdefault(made, DeviceKind(made))
 
     def column(self, kind: DeviceKind, table: NodeTable) -> Ints:
-        """`room[node]` of pods of this kind beside what claims hold; `UNKNOWN` where it was not searched. Read-only."""
+        """`room[node]`: number of pods of this kind that the free devices suffice for; `UNKNOWN` for nodes not
+        searched. Read-only.
+        """
         column = self._column(kind)
         if column.table is not table:
             column.table = table
@@ -225,12 +236,12 @@ class DeviceIndex:
         return column.array
 
     def known(self, kind: DeviceKind, node: str) -> NodeRoom | None:
-        """The room of a node, if it was searched."""
+        """The room of a node; None if it was not searched."""
         column = self._columns.get(kind)
         return None if column is None else column.rooms.get(node)
 
     def faults(self, kind: DeviceKind) -> list[tuple[str, NodeRoom]]:
-        """Nodes on which the kind cannot be allocated for a fault of its own, by name."""
+        """By name, nodes on which pods of the kind cannot get devices because of an error in the kind itself."""
         column = self._columns.get(kind)
         if column is None or not column.faults:
             return []
@@ -238,7 +249,7 @@ class DeviceIndex:
         return [(node, column.rooms[node]) for node in sorted(column.faults)]
 
     def search(self, kind: DeviceKind, node: str) -> tuple[NodeRoom, int]:
-        """Find the room of a node; second, the steps that it took."""
+        """Search the room of a node; also return the number of steps."""
         self.searches += 1
         column = self._column(kind)
         questions = Questions(self.pools(node), self.classes, self._answers)
@@ -260,7 +271,9 @@ class DeviceIndex:
     def search_beside(
         self, node: str, placed: Sequence[DeviceKind], kind: DeviceKind, without: frozenset[str]
     ) -> tuple[NodeRoom, int]:
-        """The room beside pods whose devices are not chosen yet, and without some claims; and the steps."""
+        """Search the room in addition to pods whose devices are not chosen yet, as if some claims held no devices; also
+        return the number of steps.
+        """
         pools = self.pools(node)
         questions = Questions(pools, self.classes, self._answers)
         try:
@@ -279,11 +292,11 @@ class DeviceIndex:
         return NodeRoom(max(0, search.deepest - len(placed)), ended), MOST_STEPS - search.left + states.steps
 
     def solution(self, node: str, placed: tuple[DeviceKind, ...], without: frozenset[str]) -> Solution | None:
-        """The first solution for these pods, if `solve` was asked and found one."""
+        """The first solution for these pods, if `solve` was called for them and found one."""
         return self._solutions.get(node, {}).get((placed, without))
 
     def solve(self, node: str, placed: tuple[DeviceKind, ...], without: frozenset[str]) -> int:
-        """Choose devices for all these pods together; returns the steps that it took."""
+        """Choose devices for all these pods together; return the number of steps."""
         self.searches += 1
         solution, steps = self._solved(node, placed, without)
         self._solutions.setdefault(node, {})[placed, without] = solution
@@ -313,7 +326,7 @@ class DeviceIndex:
         return found
 
     def held(self, pools: Sequence[Pool], without: frozenset[str] = frozenset()) -> Held:
-        """What claims hold of the devices of these pools."""
+        """The devices of these pools that claims hold."""
         holders = self._holders
         return Held(
             result
@@ -326,7 +339,7 @@ class DeviceIndex:
         )
 
     def offers(self) -> bool:
-        """Whether any node has devices of its own."""
+        """Whether any node has its own devices."""
         return bool(self._slices.nodes())
 
     def has_joint(self) -> bool:

@@ -1,7 +1,7 @@
-"""How many pods of one kind have devices together on a node (A10), remembered by the state of its devices.
+"""How many pods of one kind a node has devices for at the same time, cached by the state of the node's devices (A10).
 
-Invariant: a node is searched once for each state, in at most `MOST_STEPS` steps, so that the answer depends neither on
-time nor on what was asked before.
+Invariant: a node is searched once for each state, in at most `MOST_STEPS` steps, so the result depends neither on time
+nor on earlier calls.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ _MOST_STATES: Final = 100_000
 
 
 class DeviceRoom(NamedTuple):
-    """`pods` have devices together. `ended`: the search ended early, more may have. `steps` that were taken for it."""
+    """There are devices for `pods` pods together. `ended`: the search ended early, so there may be devices for more. It
+    took `steps` steps.
+    """
 
     pods: int
     ended: bool
@@ -36,12 +38,14 @@ class _RoomsOfKind:
 
 @dataclass(slots=True)
 class DeviceRooms:
-    """Rooms of nodes by kind of pod. A memory that is full is emptied."""
+    """The rooms of nodes by kind of pod. A full cache is emptied."""
 
     _kinds: dict[Hashable, _RoomsOfKind] = field(default_factory=dict)
 
     def room(self, questions: Questions, use: Use, claims: Sequence[DeviceClaim], most: int) -> DeviceRoom:
-        """How many of `most` pods with such claims have devices; `use` is the same afterwards. Raises DeviceFault."""
+        """How many of `most` pods with such claims the devices suffice for; `use` is unchanged afterwards. Raises
+        DeviceFault.
+        """
         kind = self._kind(questions, claims)
         states = States(questions, use, claims, kind.ids)
         most = states.at_most(claims, most)

@@ -1,7 +1,7 @@
-"""Devices during one plan: the pods that it places on each node, and the room that is left there (A9, A15).
+"""Devices during one plan: the pods that it places on each node, and for how many more there are devices (A9, A15).
 
-Invariant: the devices of a node are chosen again for all pods that the plan places there, until it ends; so the order
-in which they were placed excludes none of them. Undoing a move restores everything.
+Invariant: until the plan ends, devices of a node are chosen again for all pods that the plan places there, so the order
+of placing does not matter. Undoing a move restores everything.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class _PlanColumn:
 
 
 class DeviceUse:
-    """Pods of the plan by node, and claims that its decisions free; `come` and `go` move pods."""
+    """Pods of the plan by node, and claims whose devices its decisions free; `come` and `go` move pods."""
 
     def __init__(self, table: NodeTable, index: DeviceIndex, work: Work) -> None:
         self.index = index
@@ -46,13 +46,13 @@ class DeviceUse:
     # --- what is taken ----------------------------------------------------------------------------------------------
 
     def come(self, uid: str, kind: DeviceKind, node: int, at: int | None = None) -> None:
-        """Place a pod on a node, as the last one there or at the place where it was."""
+        """Place a pod on a node, as its last one or at the position where it was before."""
         here = self._placed.setdefault(node, [])
         here.insert(len(here) if at is None else at, (uid, kind))
         self._move(node)
 
     def go(self, uid: str, node: int) -> int | None:
-        """Remove a pod that this plan placed on a node, and return its place; None if it did not."""
+        """Remove a pod that this plan placed on a node, and return its position; None if the plan did not place it."""
         here = self._placed.get(node, [])
         at = next((number for number, (other, _) in enumerate(here) if other == uid), None)
         if at is not None:
@@ -63,7 +63,7 @@ class DeviceUse:
         return at
 
     def free(self, node: int, claims: Iterable[str]) -> None:
-        """Count claims that hold devices of a node as free."""
+        """Treat the devices that claims hold on a node as free."""
         self._free[node] = self._free.get(node, frozenset()).union(claims)
         self._move(node)
 
@@ -79,7 +79,9 @@ class DeviceUse:
     # --- room -------------------------------------------------------------------------------------------------------
 
     def room(self, kind: DeviceKind, wanted: Ints) -> Ints:
-        """`room[node]`: additional pods of the kind, searched on the nodes where any are `wanted`; 0 on the others."""
+        """`room[node]`: number of additional pods of the kind, searched on nodes where pods are `wanted`; 0 on other
+        nodes.
+        """
         column = self._column(kind)
         for node in np.flatnonzero((column.room == UNKNOWN) & (wanted > 0)).tolist():
             column.room[node] = self._search(kind, node).pods
@@ -89,7 +91,7 @@ class DeviceUse:
         return found
 
     def fault(self, kind: DeviceKind) -> NodeRoom | None:
-        """What is wrong with the kind on one of the nodes for which its room was asked last."""
+        """The error of the kind on one of the nodes whose room was last requested."""
         return self._faults.get(kind)
 
     def faulty(self, kind: DeviceKind) -> list[int]:
@@ -97,11 +99,11 @@ class DeviceUse:
         return [node for node, _ in self._faults_of(kind)]
 
     def known(self, kind: DeviceKind) -> Ints:
-        """`room[node]` as far as it was searched, else `UNKNOWN`. Read-only."""
+        """`room[node]` where it was searched, else `UNKNOWN`. Read-only."""
         return self._column(kind).room
 
     def fits(self, kind: DeviceKind, node: int) -> bool:
-        """Whether one more pod of the kind has devices on the node."""
+        """Whether there are devices for one more pod of the kind on the node."""
         return self._search(kind, node).pods > 0
 
     def _faults_of(self, kind: DeviceKind) -> Iterator[tuple[int, NodeRoom]]:
@@ -152,7 +154,7 @@ class DeviceUse:
         return bool(self._placed)
 
     def solve(self) -> None:
-        """Choose devices on all nodes on which pods were placed since the last time. Raises OutOfWork."""
+        """Choose devices on all nodes on which pods were placed since the last call. Raises OutOfWork."""
         for node in sorted(self._unsolved):
             here = self._kinds(node)
             name, without = self._table.names[node], self._free.get(node, frozenset())
@@ -162,7 +164,7 @@ class DeviceUse:
             self._unsolved.discard(node)
 
     def chosen(self, uid: str, node: int) -> tuple[tuple[DeviceResult, ...], ...] | None:
-        """The devices of each claim of a pod that the plan placed there; None where none were found in time."""
+        """The devices of each claim of a pod that the plan placed there; None if none were found in time."""
         here, without = self._placed.get(node, []), self._free.get(node, frozenset())
         solution = self.index.solution(self._table.names[node], self._kinds(node), without)
         at = next((number for number, (other, _) in enumerate(here) if other == uid), None)

@@ -1,4 +1,4 @@
-"""Devices of one node that claims hold, and what a search takes beside them."""
+"""The devices of one node that claims hold, and those that a search uses in addition."""
 
 from __future__ import annotations
 
@@ -33,10 +33,11 @@ class Held:
 
 
 class Use:
-    """What is in use of the devices of one node, by place.
+    """Which of a node's devices are in use, by place.
 
-    `holders[at]` are the claims of the search that take the device as a whole, `shares[at]` how many shares there are,
-    `used[at]` the amounts of shares. `left` is what is left of each counter. Invariant: `give_back` undoes `take`.
+    `holders[at]` are the claims of the search that use the device as a whole, `shares[at]` is the number of shares in
+    use, and `used[at]` are the amounts of these shares. `left` is the remaining value of each counter. Invariant:
+    `give_back` undoes `take`.
     """
 
     def __init__(self, pools: Sequence[Pool], held: Held) -> None:
@@ -57,27 +58,29 @@ class Use:
         """Pools of which a counter is below nothing: none of their devices with counters can be had."""
 
     def is_taken(self, at: int) -> bool:
-        """Whether somebody has the whole device."""
+        """Whether a claim uses the whole device."""
         return self.held[at] or bool(self.holders[at])
 
     def consumes(self, at: int) -> bool:
-        """Whether taking the device, or a share of it, consumes its counters: a share after the first one does not."""
+        """Whether allocating the device, or a share of it, consumes its counters; further shares after the first do
+        not.
+        """
         device = self.devices[at].device
         return bool(device.counters) and not (device.shared and self.shares[at])
 
     def has_counters(self, at: int) -> bool:
-        """Whether the counters of the device are left."""
+        """Whether enough is left of the counters that the device consumes."""
         each = self.devices[at]
         if each.pool in self.overdrawn:
             return False
         return all(self.left[each.pool, counter] >= amount for counter, amount in each.device.counters)
 
     def has_amounts(self, at: int, amounts: Mapping[str, int]) -> bool:
-        """Whether the amounts are left of the device's capacities."""
+        """Whether enough is left of the device's capacities for these amounts."""
         return has_left(self.devices[at].device, self.used[at], amounts)
 
     def take(self, at: int, claim: int, amounts: Mapping[str, int]) -> None:
-        """Take the device for a claim or, if it is shared, these amounts of it."""
+        """Allocate the device to a claim or, if it is shared, these amounts of it."""
         if self.consumes(at):
             self._consume(self.devices[at], 1)
         if not self.devices[at].device.shared:

@@ -1,7 +1,7 @@
-"""Pools of devices as one node sees them: the newest generation, complete and without contradictions.
+"""Pools of devices that one node can use: only the newest generation, if it is complete and valid.
 
-Invariant: order and verdicts are kube-scheduler's: pools by driver and name, slices by name, devices as published;
-pools with devices that wait for conditions come last.
+Invariant: order and results are those of kube-scheduler: pools by driver and name, slices by name, devices as
+published; pools with devices that wait for conditions come last.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PoolId: TypeAlias = tuple[str, str]
 
 @dataclass(frozen=True, eq=False)
 class PoolDevice:
-    """A device of a pool. `here`: the node can use it. `taints` are its own and those of rules."""
+    """A device of a pool. `here`: the node can use it. `taints` are the device's own and those of taint rules."""
 
     id: DeviceId
     device: Device
@@ -34,12 +34,12 @@ class PoolDevice:
 
     @property
     def pool(self) -> PoolId:
-        """Driver and name of its pool."""
+        """Driver and name of the device's pool."""
         return self.id[:2]
 
     @cached_property
     def seen(self) -> Mapping[str, Any] | str:
-        """The variable `device` of selectors, or what is wrong with one of its versions."""
+        """The variable `device` of selectors, or the error in one of its versions."""
         driver, device = self.id[0], self.device
         try:
             attributes = {name: _value(each) for name, each in device.attributes.items()}
@@ -56,9 +56,9 @@ class PoolDevice:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pool:
-    """A pool on a node; one that is incomplete or invalid has no devices.
+    """A pool on a node; an incomplete or invalid pool has no devices.
 
-    `elsewhere` are devices that this node cannot use, but which consume the same counters.
+    `elsewhere` are devices that this node cannot use but that consume the same counters.
     """
 
     id: PoolId
@@ -120,18 +120,18 @@ class SliceIndex:
         return self._local.keys()
 
     def home(self, pool: PoolId) -> str:
-        """The one node that all slices of the pool name, "" if there is none."""
+        """The only node that all slices of the pool name, "" if there is none."""
         named = self._named.get(pool)
         return next(iter(named)) if named is not None and len(named) == 1 else ""
 
     def joint(self) -> Iterator[ResourceSlice]:
-        """Slices of pools that several nodes share."""
+        """Slices of pools that belong to several nodes."""
         for pool, slices in self._pools.items():
             if not self.home(pool):
                 yield from slices.values()
 
     def local_pools(self, name: str) -> tuple[Pool, ...]:
-        """The pools that belong to the node of this name alone."""
+        """The pools that belong only to the node with this name."""
         reached: dict[PoolId, list[ResourceSlice]] = defaultdict(list)
         for each in self._local.get(name, {}).values():
             if not each.ignored:
@@ -140,7 +140,7 @@ class SliceIndex:
         return self._sorted(own, Node(name=name))
 
     def pools(self, node: Node) -> tuple[Pool, ...]:
-        """The pools of which the node can use a slice."""
+        """The pools that have a slice which the node can use."""
         reached: dict[PoolId, list[ResourceSlice]] = defaultdict(list)
         for each in (*self._local.get(node.name, {}).values(), *self._joint.values()):
             if not each.ignored and _reaches(each, node):
@@ -227,14 +227,16 @@ def _matches(scope: NodeScope, node: Node) -> bool:
 
 
 def attribute_of(each: PoolDevice, attribute: str) -> Attribute | None:
-    """The value of the attribute of this fully qualified name; a device may lack its own driver's domain."""
+    """The value of the attribute with this fully qualified name; the device may omit the domain if it is its own
+    driver's.
+    """
     found = each.device.attributes.get(attribute)
     domain, _, name = attribute.partition("/")
     return each.device.attributes.get(name) if found is None and domain == each.id[0] else found
 
 
 def prevents(taint: Taint, tolerations: Sequence[Toleration]) -> bool:
-    """Whether the taint keeps new allocations off."""
+    """Whether the taint prevents new allocations."""
     return taint.effect in {"NoSchedule", "NoExecute"} and not any(
         toleration.effect in {"", taint.effect}
         and toleration.key in {"", taint.key}

@@ -1,4 +1,4 @@
-"""What claims ask of the devices of one node: requests with their classes, and which devices they may have."""
+"""Whether devices of one node satisfy the requests of claims, with their device classes."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from gangsched.model.devices import ALL, MOST_DEVICES_OF_A_CLAIM, DeviceClaim, D
 
 @dataclass(slots=True, eq=False)
 class Asked:
-    """A request, or an alternative of one. `count` devices, or for mode All those at the places `every`.
+    """A request, or an alternative of one, for `count` devices, or in mode All for the devices at the places `every`.
 
-    `verdicts` remembers which devices match, None for not asked yet; `amounts` what is taken of their capacities.
+    `verdicts` caches which devices match, None if not evaluated yet; `amounts` caches the amounts of their capacities
+    that are used.
     """
 
     request: DeviceRequest
@@ -29,7 +30,7 @@ class Asked:
 
 @dataclass(slots=True, eq=False)
 class Questions:
-    """Answers claims' questions about the devices of one node, which are those of `pools` in order."""
+    """Evaluates requests of claims on the devices of one node, which are those of `pools` in order."""
 
     pools: Sequence[Pool]
     classes: Mapping[str, DeviceClass]
@@ -57,7 +58,7 @@ class Questions:
         return found
 
     def matches(self, asked: Asked, at: int, claim: DeviceClaim) -> bool:
-        """Whether the request may have the device at this place. Raises DeviceFault for an error of a selector."""
+        """Whether the device at this place satisfies the request. Raises DeviceFault for an error of a selector."""
         found = asked.verdicts[at]
         if found is None:
             device = self.devices[at].device

@@ -1,8 +1,8 @@
 """Devices for claims on one node, in the order of kube-scheduler's structured allocator of 1.37 (A2).
 
-Claims, their requests and the devices of a request are tried in order, and alternatives as listed; the devices of one
-request only in their own order. The first solution is taken, so a plain pod has the devices that kube-scheduler would
-give it on that node.
+Claims, their requests and the alternatives of a request are tried in the given order, and the devices of one request in
+the order of the pools. The first solution is used, so a plain pod gets the devices that kube-scheduler would allocate
+to it on that node.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _DEEPEST: Final = 150
 
 
 class SearchEnded(Exception):  # noqa: N818 - not an error: the bound of a search
-    """The search took too many steps or went too deep."""
+    """The search took too many steps or became too deep."""
 
 
 class Status(Enum):

@@ -1,8 +1,8 @@
-"""What the devices of a node are to some claims, without their names (A10).
+"""The devices of a node as states without names, as far as they matter to some claims (A10).
 
-A *unit* is the devices that share counters, or one device without any. Its state is, for each device, what the claims'
-requests may do with it, the attributes that constraints name, and what is in use; and the counters that are left. Two
-units of equal state can be swapped in any solution, and nodes of equal states have equal room.
+A *unit* is the set of devices that share counters, or one device without counters. Its state consists of the remaining
+counters and, for each device, of the requests that it satisfies, the attributes that constraints name, and its use. Two
+units with equal states can be swapped in any solution, and nodes with equal states have equal room.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _QUESTIONS_A_STEP: Final = 4
 
 
 class States:
-    """The units of one node and their states; `update` follows what is taken and given back.
+    """The units of one node and their states; `update` is called when a device is allocated or released.
 
-    `faulty`: a selector has no answer about some device, so that the order of the devices matters.
+    `faulty`: a selector cannot be evaluated for some device, so that the order of the devices matters.
     """
 
     def __init__(self, questions: Questions, use: Use, claims: Iterable[DeviceClaim], ids: StateIds) -> None:
@@ -68,13 +68,13 @@ class States:
         self.states = [self._state(number) for number in range(len(self._units))]
 
     def update(self, at: int) -> None:
-        """Find the state of the device's unit again."""
+        """Compute the state of the device's unit again."""
         if at in self.place:
             number = self.place[at][0]
             self.states[number] = self._state(number)
 
     def key(self) -> Hashable:
-        """All units' states; in any order, unless a fault makes the order matter."""
+        """The states of all units, sorted, unless a fault makes the order of the devices matter."""
         return tuple(self.states) if self.faulty else tuple(sorted(self.states))
 
     def asked(self, claim: DeviceClaim) -> list[list[Asked]]:
@@ -83,11 +83,13 @@ class States:
 
     @property
     def steps(self) -> int:
-        """What it took to find them: each request is asked about each device."""
+        """The steps that computing the states took: each request is evaluated for each device."""
         return len(self._requests) * len(self.questions.devices) // _QUESTIONS_A_STEP
 
     def at_most(self, claims: Iterable[DeviceClaim], pods: int) -> int:
-        """How many of the pods with such claims there are devices for at best, if none can be had more than once."""
+        """Upper bound of the number of pods with such claims that the devices suffice for, if each device is used
+        once.
+        """
         places = [at for unit in self._units for at in unit]
         if self.admin or any(self.use.devices[at].device.shared for at in places):
             return pods

@@ -1,4 +1,4 @@
-"""Equal single pods that follow each other in the queue: one preemption attempt makes room for many of them.
+"""Equal single pods that follow each other in the queue: one preemption attempt is made for many of them.
 
 Invariant: each pod gets a node and its own victims; no victim belongs to two groups. A wave of thousands of equal pods
 would otherwise make one attempt each, at a millisecond of the plan per node and running pod.
@@ -28,7 +28,7 @@ def is_single(group: Group) -> bool:
 
 
 def alike_behind(group: Group, behind: Sequence[Group]) -> list[Group]:
-    """Groups of `behind` up to the first that is not a single pod equal to `group`."""
+    """The groups in `behind` up to the first that is not a single pod equal to that of `group`."""
     pod = group.gangs[0].pending[0]
 
     def asks_the_same(other: Group) -> bool:
@@ -51,10 +51,10 @@ def together(preemptors: Sequence[Preemptor]) -> Preemptor:
 
 
 def shares(found: Found, preemptors: Sequence[Preemptor]) -> list[Found] | None:
-    """The part of `found` for each preemptor; None if it cannot be divided.
+    """The part of the result `found` for each preemptor; None if it cannot be divided.
 
-    On each node the last preemptors take victims until they have enough for their pods, and the first ones the free
-    room: these wait for the same victims, and none is counted twice (V10).
+    On each node, the last preemptors get victims until they have enough for their pods, and the first ones the free
+    room. The first ones also wait for the victims of the others, so that no victim is counted twice (V10).
     """
     chosen = found.choice
     if chosen is None:

@@ -1,4 +1,5 @@
-"""One attempt to make room for one group: pods that leave anyway, then promises, then the cheapest victims (V3-V9).
+"""One attempt to preempt for one group: by waiting for terminating pods, else by releasing promises, else by evicting
+the cheapest victims (V3-V9).
 
 Invariant: victims are chosen only if, on the plan's ledger, every gang of the group then reaches Permit. The attempt
 leaves the ledger exactly as it was, whatever its result.
@@ -44,7 +45,7 @@ LEVELS = 4
 class Found:
     """Room for the needed members: their nodes, the victims, and the groups that release their holds.
 
-    `awaited`: pods must terminate before the members can be bound.
+    `awaited`: pods that terminate anyway and must be gone before the members can be bound.
     """
 
     placements: tuple[Placement, ...]
@@ -55,7 +56,7 @@ class Found:
 
 @dataclass(eq=False)
 class Attempt:
-    """One attempt; `promises` are lower-priority groups whose holds may be released, `known` is the result of the last
+    """One attempt. `promises` are lower-priority groups whose holds may be released; `known` is the result of the last
     plan.
     """
 
@@ -97,8 +98,8 @@ class Attempt:
         return self._take(sums)
 
     def take_overdue(self, uids: Set[str]) -> Found | None:
-        """Room after evicting some of these groups, each as a whole; None if all of them together
-        are not enough (H11).
+        """Room after evicting some of these groups, each as a whole; None if evicting all of them does not suffice
+        (H11).
         """
         columns = self.columns
         theirs = np.fromiter((columns.pod(i).uid in uids for i in range(len(columns))), dtype=np.bool_)

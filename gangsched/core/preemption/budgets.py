@@ -1,7 +1,7 @@
 """PodDisruptionBudgets: how many pods each may still lose (V7).
 
-Invariant: a budget is charged by all units of a decision together and by all decisions under way, whose evictions the
-API server has not counted yet. Pods in phase Pending pass any budget, as in the eviction API.
+Invariant: a budget is charged for all units of a decision and for all decisions in progress whose evictions the API
+server has not counted yet. Pods in phase Pending do not count against a budget, as in the eviction API.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Budgets:
         self.covering: Mapping[int, tuple[int, ...]] = covering
 
     def several(self) -> list[int]:
-        """Pods under more than one budget, which the eviction API always refuses."""
+        """Pods covered by more than one budget, which the eviction API always refuses."""
         return [i for i, budgets in self.covering.items() if len(budgets) > 1]
 
     def asked(self, pods: Iterable[int]) -> Counter[int]:

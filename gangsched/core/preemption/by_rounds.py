@@ -1,8 +1,8 @@
-"""Choosing victims by rounds if sums do not decide: members of several shapes, or filters that read other pods (V9).
+"""Choose victims by rounds if sums do not suffice: for members of several shapes, or filters that read other pods (V9).
 
-Invariant: a round permitted the choice, and no unit of it can stay with the members still permitted. A "no" by sums
-saves the round. When the plan has no rounds left, the next one continues from what is known (V25), and each plan passes
-a region at least, or comes further in one.
+Invariant: a round permitted the choice, and if any unit of it stayed, the members would no longer be permitted. If sums
+refute a choice, no round is run. When the plan has no rounds left, the next plan continues from the known results
+(V25); each plan finishes at least one region, or makes progress in one.
 """
 
 from __future__ import annotations
@@ -27,8 +27,10 @@ Places = Callable[[Sequence[int]], tuple[Placement, ...] | None]
 @dataclass(frozen=True, slots=True, eq=False)
 class Probe:
     """A search at one priority `level`; a plan runs further rounds only while `may_go_on`. `places` is the result of a
-    round. `passed` are the regions that the searches for the group are done with, each by the `name` of the search;
-    this one adds to them. `closely`: more victims may help less, so single nodes are searched too.
+    round.
+
+    `passed` are the regions, by name of the search, that the searches for the group have finished; this one adds to
+    them. `closely`: more victims may help less, so single nodes are searched, too.
     """
 
     regions: Regions
@@ -47,7 +49,9 @@ class Probe:
         return self.regions.units
 
     def choose(self) -> Choice | NotHelpful | None:
-        """Units to evict; None if there are none; Obstacle.LATER if the rounds run out before the choice is minimal."""
+        """The units to evict; None if there are none; Obstacle.LATER if no rounds are left before the choice is
+        minimal.
+        """
         tried = self.regions.tried_closely if self.closely else self.regions.tried
         for region in tried(self.level):
             name = f"{self.name} {region.name}"

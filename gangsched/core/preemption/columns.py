@@ -48,11 +48,11 @@ class RunningColumns:
     """Running pods as columns: `running[i]` is the pod, `node[i]` its node's index, -1 if the node is gone.
 
     `gang[i]` is an index into `gangs`, -1 for a plain pod, -2 for one of an unknown gang; a gang is `whole[g]` if all
-    its bound members are included. Pods that are `going` are no victims, and count as gone if they are `leaving`: not
-    stuck, and not slower to terminate than the settings allow (V4). `spared` pods are never victims; of the others,
-    `young` ones have run for less than the setting, `foreign` ones belong to other schedulers, and `slow` ones have a
-    longer grace period than the settings allow. `work[i]` is the work lost with the pod (V8) in thousandths, `start[i]`
-    its start.
+    its bound members are included. Pods that are `going` (terminating) are never victims. They count as gone if they
+    are `leaving`: not stuck, and terminating within the time that the settings allow (V4). `spared` pods are never
+    victims; of the others, `young` ones have run for less than the setting, `foreign` ones belong to other schedulers,
+    and `slow` ones have a longer grace period than the settings allow. `work[i]` is the work that is lost if the pod is
+    evicted (V8), in thousandths; `start[i]` is its start time.
     """
 
     running: Sequence[RunningPod]
@@ -181,7 +181,7 @@ def _lookup(values: Sequence[int], numbers: Ints, *, none: int) -> Ints:
 
 
 def highest(values: Ints, at: Ints, number: int) -> Ints:
-    """`highest[k]`: the highest of the `values[i]` with `at[i]` equal to `k`, 0 at least."""
+    """`highest[k]`: the highest `values[i]` for which `at[i]` is `k`, and at least 0."""
     found, counts = np.zeros(number, dtype=np.int64), values > 0
     if counts.any():  # of waits there are mostly none that count, and this costs what a sort does
         np.maximum.at(found, at[counts], values[counts])

@@ -1,7 +1,8 @@
-"""Sums of room in all required domains at once: which of them could hold the needed members.
+"""Totals of room in all required domains at once: which of the domains could hold the needed members.
 
-Invariant: each domain is judged as `NeededSums` judges it alone. The whole cluster is one domain where none is
-required, and so is the one where members are. Every look is charged once, not once a domain.
+Invariant: each domain is evaluated as `NeededSums` evaluates it alone. If no domain is required, the whole cluster
+counts as one domain; if members run in a domain, it is the only one. Each evaluation is charged once, not once per
+domain.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from gangsched.model.snapshot import Bools, Ints
 
 @dataclass(frozen=True, eq=False)
 class DomainSums:
-    """`sums` in each domain of `level`; members without an accelerator are kept in domain `others_of[d]` of `others`.
+    """`sums` in each domain of `level`; members without an accelerator must be in domain `others_of[d]` of `others`.
 
     `scopes(d)` is a domain as a scope.
     """
@@ -36,7 +37,7 @@ class DomainSums:
 
     @classmethod
     def of(cls, group: Group, sums: NeededSums, ledger: Ledger) -> DomainSums:
-        """Sums in the domains that could hold the group."""
+        """The sums in the domains that could hold the group."""
         domains = free_domains(group, ledger)
         if domains is None:
             (scope,) = regions(group, ledger)
@@ -64,7 +65,7 @@ class DomainSums:
         return found
 
     def enough(self, free: Ints) -> Bools:
-        """By domain whether `free[r][n]` could hold all members. Raises OutOfWork."""
+        """For each domain, whether `free[r][n]` could hold all members. Raises OutOfWork."""
         self.sums.charge(free)
         found = np.ones(self.size, dtype=np.bool_)
         for total in self.sums.totals:
@@ -88,13 +89,15 @@ class DomainSums:
         return found
 
     def free(self, free: Ints, row: int) -> Ints:
-        """By domain what `free[row][n]` is in sum, on nodes that any of the members may use there."""
+        """For each domain, the total of `free[row][n]` on nodes that any of the members may use."""
         kept, anywhere = self._masks
         have = np.maximum(free[row], 0)
         return self._sum(have * (kept & ~anywhere), accelerated=True) + self._sum(have * anywhere, accelerated=False)
 
     def largest(self, amounts: Ints, nodes: Ints) -> Ints:
-        """By domain the largest of `amounts[i]`, of pods on `nodes[i]` that any of the members may use; 0 if none."""
+        """For each domain, the largest of `amounts[i]`, of pods on nodes `nodes[i]` that any of the members may use; 0
+        if there is none.
+        """
         kept, anywhere = self._masks
         found = []
         for level, mask in ((self.level, kept & ~anywhere), (self.others, anywhere)):
@@ -105,7 +108,7 @@ class DomainSums:
         return np.maximum(found[0], found[1][self.others_of])
 
     def usable(self, enough: Bools, free: Ints) -> Bools:
-        """Nodes of the domains in `enough` whose `free[r][n]` suffices for a member."""
+        """Nodes, in the domains in `enough`, whose `free[r][n]` suffices for a member."""
         found: Bools = np.zeros(free.shape[1], dtype=np.bool_)
         others = np.zeros(self.others.size, dtype=np.bool_)
         others[self.others_of[enough]] = True

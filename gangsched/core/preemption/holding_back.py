@@ -1,7 +1,7 @@
 """Nodes on which lower-priority groups are held back for a group that may preempt there (V27).
 
-Invariant: a pod that started there now would be evicted as soon as the group can start. Nothing is held back for a
-group that the nodes could not hold even if empty, or that may not preempt.
+Invariant: a lower-priority pod that started there now would be evicted as soon as the group can preempt. No group is
+held back for a group that the nodes could not hold even if they were empty, or that may not preempt.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ SOON = frozenset({Obstacle.TOO_LITTLE, Obstacle.TOO_YOUNG, Obstacle.BACK_OFF, Ob
 
 
 def preempts_soon(group_id: str, found: NotHelpful, before: HeldBack | None) -> bool:
-    """Whether others are held back for the group, as they were `before` while a search for victims goes on.
+    """Whether other groups are held back for the group; while a search for victims goes on, as they were `before`.
 
-    A search by itself holds nobody back: if its result opened the nodes again, the group would be woken by that, search
-    anew, and so on without end.
+    A search alone does not hold groups back: if its result opened the nodes again, this would wake the group up, which
+    would start another search, and so on.
     """
     if found.why is Obstacle.LATER:
         return before is not None and before.group == group_id
@@ -30,7 +30,7 @@ def preempts_soon(group_id: str, found: NotHelpful, before: HeldBack | None) -> 
 
 
 def wanted(preemptor: Preemptor, ledger: Ledger) -> tuple[str, ...]:
-    """Nodes that could hold members if they were empty; none if all of them together could not hold the group."""
+    """Nodes that could hold members if they were empty; empty if all these nodes together could not hold the group."""
     sums = NeededSums.of(preemptor, ledger)
     if sums is None:
         return ()

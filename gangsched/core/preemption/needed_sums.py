@@ -1,7 +1,7 @@
-"""Sums of room: whether the free amounts could hold the needed members, without placing them.
+"""Totals of room: whether the free amounts could hold the needed members, without placing them.
 
 Invariant: a "no" is final. A "yes" is exact if the members have one shape, no filter reads more than room, and no room
-is reserved against the group (H8); otherwise a round decides.
+is reserved for other groups (H8); otherwise a round decides.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ class Ask:
         return self if inside is None else Ask(self.amounts, self.count, self.mask & inside, self.accelerated)
 
     def rooms(self, free: Ints, nodes: Ints | None = None) -> Ints:
-        """`rooms[n]`: number of the members that fit into `free[r][n]`, on node `n` or on `nodes[n]`."""
+        """`rooms[n]`: number of the members that fit into `free[r][n]`, on node `n` or, if `nodes` are given, on
+        `nodes[n]`.
+        """
         found: Ints | None = None
         for row, amount in enumerate(self.amounts):
             if amount:
@@ -119,7 +121,7 @@ class NeededSums:
         return sum(ask.count for ask in self.asks)
 
     def within(self, scope: Scope) -> NeededSums:
-        """The same requests, limited to a scope. Raises OutOfWork: there may be hundreds of scopes."""
+        """The same requests, limited to a scope. Raises OutOfWork, because there may be hundreds of scopes."""
         self.work.charge(len(self.asks) * (2 + self.asks[0].mask.size // 2_000))
         asks = tuple(ask.within(scope) for ask in self.asks)
         anywhere = np.logical_or.reduce([ask.mask for ask in asks])
@@ -146,18 +148,20 @@ class NeededSums:
         return all(int(self.copies(each, free, rooms).sum()) >= each.number for each in self.slices)
 
     def copies(self, slices: SliceSum, free: Ints, rooms: Sequence[Ints], inner: TopologyLevel | None = None) -> Ints:
-        """By domain, of their level or of `inner`, how many slices fit into `free[r][n]`; `rooms` are those of asks."""
+        """How many slices fit into `free[r][n]`, by domain of their level or of `inner`; `rooms` are those of the
+        asks.
+        """
         return slices.copies([(inner or slices.level).sums(each) for each in self.quantities(slices, free, rooms)])
 
     def quantities(self, slices: SliceSum, free: Ints, rooms: Sequence[Ints]) -> list[Ints]:
-        """By node what slices take: room for members of each ask, and amounts that are free."""
+        """By node, the quantities that slices use: room for members of each ask, and free amounts."""
         amounts = [np.where(self.mask, np.maximum(free[row], 0), 0) for row, _ in slices.amounts]
         return [*(rooms[ask] for ask, _ in slices.parts), *amounts]
 
     def more_slices(self, before: Ints, after: Ints) -> Bools:
-        """Nodes of the domains, of the finest level of slices, that take more slices with `after[r][n]` free.
+        """Nodes in the domains, of the finest level of slices, in which more slices fit with `after[r][n]` free.
 
-        All nodes if these domains alone are not enough by sums.
+        All nodes if, by totals, these domains alone do not suffice.
         """
         found: Bools = np.zeros(before.shape[1], dtype=np.bool_)
         rooms = [[ask.rooms(free) for ask in self.asks] for free in (before, after)]
@@ -181,7 +185,7 @@ class NeededSums:
 
 
 class Tally:
-    """Running sums in plain integers while pods are spared one by one; `spare` of each kind of member may be lost."""
+    """Totals in plain integers, updated while pods are spared one by one; `spare` members of each kind may be lost."""
 
     def __init__(self, sums: NeededSums, free: Ints) -> None:
         """`free[r][n]` is what is free when everything chosen is gone. Raises OutOfWork."""
@@ -197,7 +201,9 @@ class Tally:
         self._slices = [_Slices(sums, each, free, rooms) for each in sums.slices]
 
     def give_back(self, pods: Sequence[tuple[int, tuple[int, ...]]]) -> bool:
-        """Spare these pods, as (node, requests), if enough is free without evicting them; report whether it was."""
+        """Spare these pods, given as (node, requests), if enough is free without evicting them; return whether it
+        is.
+        """
         after: dict[int, tuple[int, ...]] = {}
         for node, requests in pods:
             have = after.get(node) or self._column(node)
@@ -224,7 +230,9 @@ class Tally:
         return True
 
     def breaks_slices(self, ask: int, nodes: Ints, lost: Ints) -> Bools:
-        """By pod on `nodes[i]` whether too few slices are left with room for `lost[i]` members of an ask less."""
+        """For each pod on `nodes[i]`, whether too few slices would fit if there were room for `lost[i]` fewer members
+        of an ask.
+        """
         found = np.zeros(nodes.size, dtype=np.bool_)
         for each in self._slices:
             found |= each.breaks(ask, nodes, lost)
@@ -256,7 +264,7 @@ class _Slices:
         fits: Sequence[Callable[[tuple[int, ...]], int]],
         masks: Sequence[Sequence[bool]],
     ) -> dict[int, tuple[int, ...]] | None:
-        """What the domains of these nodes have, of which the free column changes; None if too few slices are left."""
+        """The quantities in the domains of these nodes, whose free column changes; None if too few slices would fit."""
         found: dict[int, tuple[int, ...]] = {}
         for node, before, after in changed:
             if (domain := self._domains[node]) < 0:
@@ -269,14 +277,14 @@ class _Slices:
         return found if lost <= self._spare else None
 
     def take(self, found: Mapping[int, tuple[int, ...]]) -> None:
-        """Let the domains have what `without` found."""
+        """Set the quantities that `without` returned."""
         for domain, have in found.items():
             copies = self._fit(have)
             self._spare -= self._copies[domain] - copies
             self._have[domain], self._copies[domain] = have, copies
 
     def breaks(self, ask: int, nodes: Ints, lost: Ints) -> Bools:
-        """As `Tally.breaks_slices`; only before anything was given back."""
+        """As `Tally.breaks_slices`, but only before any pod was spared."""
         found = np.zeros(nodes.size, dtype=np.bool_)
         domain = self._of.level.codes[nodes]
         for number, (part, size) in enumerate(self._of.parts):

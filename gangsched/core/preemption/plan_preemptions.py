@@ -1,8 +1,8 @@
 """Preemption within a plan: which group preempts, and how the result changes verdict and ledger (V10, V15).
 
 Invariant: a group preempts only after it was refused for room, and at most `per_cycle` groups do per plan. The
-nominated members then occupy the ledger beside their victims, so no later group uses that room. If preemption does not
-help, only the verdict's text changes.
+nominated members then occupy the ledger in addition to their victims, so no later group uses that room. If preemption
+does not help, only the verdict's text changes.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ Part = tuple[Preemptor, Verdict, Found]
 
 
 def nobody(_most: int) -> Sequence[Group]:
-    """Default: no group is behind the preemptor."""
+    """The default: no group is behind the preemptor."""
     return ()
 
 
@@ -67,7 +67,7 @@ class PlanPreemptions:
     """The preemptions of one plan; `decide` decides a group as the plan does.
 
     `made` counts nominations; `gave` has the verdicts of groups that released their holds. `alike` are the groups that
-    were nominated together with the last one that had its turn.
+    were nominated together with the last group for which `turn` was called.
     """
 
     given: PreemptionInput
@@ -97,9 +97,9 @@ class PlanPreemptions:
     def turn(
         self, group: Group, verdict: Verdict, holders: Sequence[Group], behind: Behind = nobody
     ) -> dict[str, Verdict]:
-        """Let a refused group preempt; return its verdict, and those of `holders` that release their holds for it.
+        """Let a refused group preempt; return its verdict and those of `holders` that release their holds for it.
 
-        Verdicts of groups `behind` it that preempt together with it are among these.
+        These include the verdicts of groups `behind` it that preempt together with it.
         """
         self.alike = ()
         if self.ledger.held_back.pop(group.id, None) is not None:
@@ -431,7 +431,7 @@ def _as_of(verdict: Verdict, preemptor: Preemptor) -> Verdict:
 
 
 def not_done(group: Group, verdict: Verdict, why: Obstacle) -> Verdict:
-    """The refusal of a group whose preemption did not fit into what was left of a plan, or fits into none."""
+    """The refusal of a group for which preemption takes more work than is left, or than any plan has."""
     needed = sum(len(gang.pending) + len(gang.retry) for gang in group.gangs)
     return _in_vain(verdict, NotHelpful(why=why, needed=needed), group)
 

@@ -1,6 +1,6 @@
-"""Numeric columns of running pods, kept from plan to plan: changed pods are read, the others copied.
+"""Numeric columns of running pods, kept from plan to plan; only changed pods are read again.
 
-Invariant: a table depends on the pods only; the previous table just saves work. Names are encoded as numbers that are
+Invariant: a table depends on the pods only; the previous table only saves work. Names are encoded as numbers that are
 valid within one table.
 """
 

@@ -50,7 +50,9 @@ class Preemptor:
         return Counter(pod.shape for pod in self.pods)
 
     def with_weakest(self, found: NotHelpful, highest: int) -> NotHelpful:
-        """Name in `found` the member that limits the preemption priority, if the group has higher ones (V2)."""
+        """Set in `found` the name of the member that limits the preemption priority, if other members have a higher one
+        (V2).
+        """
         if found.why is not Obstacle.NOTHING_LOWER or self.right >= highest:
             return found
         weakest = min(self.pods, key=lambda pod: (pod.priority, pod.key))
@@ -63,7 +65,7 @@ def refused_for_room(verdict: Verdict) -> bool:
 
 
 def preemptor_of(group: Group, verdict: Verdict, table: NodeTable) -> Preemptor | None:
-    """The needed members of a group refused for room; None if it needs none.
+    """The needed members of a group that was refused for room; None if it needs none.
 
     Placements that the verdict holds count as held (V16).
     """

@@ -34,14 +34,14 @@ RECHECKED = 64
 
 @dataclass(frozen=True, eq=False)
 class Regions:
-    """The required domains, each made a region when it is tried; the whole cluster if none is required."""
+    """The required domains, each of which becomes a region when it is tried; the whole cluster if none is required."""
 
     everywhere: Region
     domains: DomainSums
 
     @classmethod
     def of(cls, preemptor: Preemptor, sums: NeededSums, units: Units, ledger: Ledger) -> Regions:
-        """All regions for a preemptor, on a ledger without the pods that leave anyway."""
+        """All regions for a preemptor, on a ledger without the pods that terminate anyway."""
         everywhere = Region(units, sums, sums.free(ledger), units.columns.requests(sums.names))
         return cls(everywhere, DomainSums.of(preemptor.group, sums, ledger))
 
@@ -52,7 +52,7 @@ class Regions:
 
     @cached_property
     def least_victims(self) -> int:
-        """Lower bound of the number of victims, if each frees as much as the largest."""
+        """Lower bound of the number of victims, as if each freed as much as the largest."""
         region, domains = self.everywhere, self.domains
         nodes = self.units.columns.node
         most = np.zeros(domains.size, dtype=np.int64)
@@ -64,7 +64,7 @@ class Regions:
         return int(most.min(initial=2**62)) if most.size else 0
 
     def lowest_level(self) -> tuple[int, list[int]] | None:
-        """The lowest priority at which any region could have room, and the levels from there on; None if none does.
+        """The lowest priority at which any region could have room, and all levels from there on; None if there is none.
 
         A bisection; each step scans the columns once.
         """
@@ -87,17 +87,18 @@ class Regions:
         return self.have_room(self.units.could_go(level))
 
     def have_room(self, gone: Bools) -> bool:
-        """Whether, by sums, any region has room without the pods with `gone[i]`."""
+        """Whether, by totals, any region has room without the pods for which `gone[i]` is true."""
         return bool(self.domains.enough(self.everywhere.without(gone)).any())
 
     def most_room(self, gone: Bools) -> int:
-        """Number of members that fit into the best region once the pods with `gone[i]` are evicted."""
+        """Number of members that fit into the best region once the pods for which `gone[i]` is true are evicted."""
         return int(self.domains.room(self.everywhere.without(gone)).max(initial=0))
 
     def choices(self, level: int, *, breaking: bool = False) -> list[Choice]:
         """Sets of units of at most priority `level`, cheapest first; `breaking`: budgets may be violated.
 
-        Of equal sets the first one found stays first, so eviction order within a gang decides before node order.
+        Among equal sets the first one found comes first, so the eviction order within a gang takes precedence over the
+        node order.
         """
         found: dict[tuple[int, ...], Choice] = {}
         for each in chain(self._choices(level, breaking), () if breaking else self._by_chance(level)):
@@ -106,7 +107,9 @@ class Regions:
         return sorted(found.values(), key=lambda each: each.harm)
 
     def tried(self, level: int) -> Iterator[Region]:
-        """Regions that could hold the members, those first where the fewest gangs stop and the least work is lost."""
+        """The regions that could hold the members, those first in which the fewest gangs are stopped and the least work
+        is lost.
+        """
         could = np.flatnonzero(self.domains.enough(self.everywhere.without(self.units.could_go(level))))
         if could.size > 1:
             room, (stopped, work) = self.domains.room(self.everywhere.free), self._least_harm(level)
@@ -115,10 +118,10 @@ class Regions:
             yield self.everywhere.within(self.domains.scope(n))
 
     def tried_closely(self, level: int) -> Iterator[Region]:
-        """`tried`, and after each region its single nodes that could hold all members.
+        """The regions of `tried`, each followed by its single nodes that could hold all members.
 
-        Where filters read other pods, the cheapest victims may be those beside which the members must run: no number
-        of victims helps that includes them, and those on one node do.
+        If filters read other pods, the cheapest victims may be pods near which the members must run. Then no set that
+        contains these helps, but victims on a single node may.
         """
         columns = self.units.columns
         for region in self.tried(level):

@@ -1,8 +1,8 @@
 """Choosing victims within one region: the shortest sufficient prefix of the cheapest units, then sparing units (V8,
 V9).
 
-Invariant: by resource totals the victims suffice and none is redundant. Units that stop no gang are taken first;
-sparing starts with the most expensive. Equal snapshots give equal choices.
+Invariant: by resource totals the victims suffice and none is redundant. Units that stop no gang are chosen first; the
+most expensive units are the first to be spared. Equal snapshots give equal choices.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Choice:
 
 
 def choice(units: Sequence[int], of: Units) -> Choice:
-    """Build the choice of these units; pods evicted with a core are not also counted singly."""
+    """Build the choice of these units; pods that are evicted with their group are not counted twice."""
     columns = of.columns
     with_core = {i for unit in units if unit < 0 for i in of.pods(unit)}
     within, cores = of.cores.within, {~unit for unit in units if unit < 0}
@@ -78,7 +78,7 @@ def choice(units: Sequence[int], of: Units) -> Choice:
 
 @dataclass(eq=False)
 class Region:
-    """A part of the cluster in which members that request `sums` need room; `free[r][n]` is free now.
+    """A part of the cluster in which members that request `sums` need room; `free[r][n]` is the current free room.
 
     `requests[r][i]` are the requests of the running pods. A region that `is_extra` is tried in addition to a larger one
     that contains it.
@@ -101,7 +101,7 @@ class Region:
         return Region(self.units, self.sums.within(scope), self.free, self.requests, scope.name)
 
     def without(self, gone: Bools) -> Ints:
-        """`free[r][n]` without the pods with `gone[i]`."""
+        """`free[r][n]` as if the pods for which `gone[i]` is true were gone."""
         columns, nodes = self.units.columns, self.free.shape[1]
         pods = np.flatnonzero(gone & (columns.node >= 0))
         where = columns.node[pods]
@@ -114,8 +114,8 @@ class Region:
         """The cheapest sufficient choice of units of at most priority `level`; None if there is none.
 
         Cost is per pod or, with `by_node`, per node, for members that need nearly a whole node each. `breaking`:
-        budgets may be violated. The result is minimal: without any one victim there is too little room, even if members
-        may use all of `outer`.
+        budgets may be violated. The result is minimal: if any victim were spared, there would be too little room, even
+        if members could use all of `outer`.
         """
         ordered = self.ordered(level, by_node=by_node, breaking=breaking)
         length = self.shortest(ordered)
@@ -132,7 +132,7 @@ class Region:
         return np.array(budgets.admit(found.tolist(), self.units.pods, self.sums.work), dtype=np.int64)
 
     def shortest(self, ordered: Ints) -> int | None:
-        """Length of the shortest sufficient prefix of `ordered`; None if all units are not enough."""
+        """Length of the shortest sufficient prefix of `ordered`; None if all units together do not suffice."""
         rank = self._ranks(ordered)
         low, high = 0, ordered.size
         if not self.sums.enough(self.without(rank < high)):
@@ -146,7 +146,7 @@ class Region:
         return low
 
     def give_back(self, taken: Ints) -> Choice:
-        """The choice `taken` without units that can be spared."""
+        """The choice `taken` without the units that can be spared."""
         gone = self._ranks(taken) < taken.size
         if self.sums.slices or not self.sums.totals:
             useful = self._useful(self.without(gone))

@@ -1,6 +1,7 @@
-"""Sums of slices: whether the domains of a level take as many slices as are needed (L6, V9).
+"""Totals of slices: whether as many slices as needed fit into the domains of a level (L6, V9).
 
-Invariant: a "no" is final. Slices of a layer are summed up that may still open anywhere, each as the least of them.
+Invariant: a "no" is final. Only slices that may still start in any domain are counted, each with the requests of the
+smallest one of its layer.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ from gangsched.model.snapshot import Ints
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SliceSum:
-    """`number` slices, each in one domain of a level; `finest`: they consist of no smaller ones.
+    """`number` slices, each in one domain of a level; `finest`: they contain no smaller slices.
 
-    `parts`: how many members each has of an ask, by number. `amounts`: what they request together, by row, where the
-    members differ.
+    `parts`: by number of an ask, how many of its members a slice has. `amounts`: the total requests of a slice, by row,
+    if its members differ.
     """
 
     level: TopologyLevel
@@ -38,11 +39,11 @@ class SliceSum:
 
     @property
     def divisors(self) -> list[int]:
-        """What one slice takes of each quantity: of the rooms for its members, and of the amounts."""
+        """The amount of each quantity that one slice uses: of the room for its members, and of resources."""
         return [number for _, number in (*self.parts, *self.amounts)]
 
     def copies(self, quantities: Sequence[Ints]) -> Ints:
-        """By domain the slices that fit, by what it has of each quantity."""
+        """By domain, the number of slices that fit into its quantities."""
         found: Ints = np.minimum.reduce([have // of for have, of in zip(quantities, self.divisors, strict=True)])
         return found
 
@@ -56,9 +57,9 @@ class SliceSum:
 
 
 def slices_of(preemptor: Preemptor, names: Sequence[str], ledger: Ledger) -> tuple[SliceSum, ...]:
-    """The slices that the needed members make up, a sum for each layer of a gang; `names` are the rows.
+    """The slices of the needed members, as a sum for each layer of a gang; `names` are the rows.
 
-    None of a gang that needs members of slices that run partly, or slices that lack members.
+    None for a gang that needs members of slices that partly run, or of slices that lack members.
     """
     asks = {shape: number for number, shape in enumerate(preemptor.counts)}
     gangs = [gang for gang in preemptor.gangs if gang.constraints.slices]

@@ -1,8 +1,9 @@
 """Units of eviction: each is evicted as a whole or not at all (V5, V6).
 
-Invariant: members of a gang above its minimum (its surplus) are evicted one by one; at the minimum its whole group is,
-in every namespace. A child above the minimum of its tree is evicted whole, by itself. Members of a gang with disruption
-mode Pod are always evicted one by one. A unit's priority is that of its highest member, and is below the preemptor's.
+Invariant: members of a gang above its minimum (its surplus) are evicted one by one; at the minimum the whole group is
+evicted, in every namespace. A child above the minimum of its tree is evicted whole, by itself. Members of a gang with
+disruption mode Pod are always evicted one by one. A unit's priority is that of its highest member, and is below the
+preemptor's.
 
 A unit is a number: `i` for pod `i` by itself, `~c` for core `c`, a whole group or child.
 """
@@ -89,7 +90,7 @@ class Units:
     def upto(self, level: int, region: Bools, order: Ints | None = None) -> tuple[Ints, Ints]:
         """Single pods and cores of at most priority `level` with a pod on a node of `region`.
 
-        Per gang at most its surplus, in the order of `by_age`; with `order[i]`, lowest value first.
+        Of each gang at most its surplus, in the order of `by_age`, or with `order[i]` the lowest values first.
         """
         columns, inside = self.columns, self.inside(region)
         may_go = self.single & inside & (columns.priority <= level)
@@ -105,7 +106,7 @@ class Units:
         return np.concatenate((plain, members)), there[self.cores.priority[there] <= level]
 
     def inside(self, region: Bools) -> Bools:
-        """`inside[i]`: pod `i` is on a node of `region`."""
+        """`inside[i]`: pod `i` runs on a node of `region`."""
         inside: Bools = self.columns.node >= 0
         inside[inside] = region[self.columns.node[inside]]
         return inside
@@ -131,7 +132,7 @@ class Units:
         return [unit] if unit >= 0 else self.cores.members(~unit).tolist()
 
     def stopped(self, units: Iterable[int]) -> list[str]:
-        """Gangs that fall below their minimum without these units."""
+        """Gangs that fall below their minimum if these units are evicted."""
         gone, singly = {~unit for unit in units if unit < 0}, self.stopped_singly(units)
         of_gangs = zip(self.cores.group_of.tolist(), self.cores.unit_of.tolist(), strict=True)
         gangs = zip(self.columns.gangs, of_gangs, self.running.tolist(), strict=True)
@@ -153,7 +154,7 @@ class Units:
         }
 
     def name(self, unit: int) -> str:
-        """Stable name of a unit across plans."""
+        """A name of a unit that is stable across plans."""
         return self.columns.pod(unit).uid if unit >= 0 else f"group {self.cores.groups[~unit]}"
 
 

@@ -1,6 +1,6 @@
-"""Requests of a group as numbers: its pods by gang and shape, and where each kind has room (L11).
+"""Requests of a group as numbers: its pods by gang and shape, and how many of each fit on which node (L11).
 
-Invariant: sums only refute; what they refute, no packing finds.
+Invariant: totals only refute; if they refute a demand, no packing exists.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Demand:
 
     @classmethod
     def of(cls, group: Group, gangs: Sequence[Gang], ledger: Ledger) -> Demand:
-        """Pending members that the gangs need."""
+        """The demand of the pending members that the gangs need."""
         if group.apart or is_sliced(gangs):
             return _sliced(group, gangs, ledger, [missing(gang, 0) for gang in gangs])
         made = cls.of_all(group, gangs, ledger).minimum()
@@ -67,14 +67,14 @@ class Demand:
 
     @classmethod
     def of_all(cls, group: Group, gangs: Sequence[Gang], ledger: Ledger) -> Demand:
-        """All pending members of the gangs."""
+        """The demand of all pending members of the gangs."""
         needs = tuple(len(gang.pending) for gang in gangs)
         if group.apart or is_sliced(gangs):
             return _sliced(group, gangs, ledger, needs)
         return cls(group, gangs, ledger, tuple(_items(gangs, ledger)), needs)
 
     def minimum(self) -> Demand:
-        """The demand reduced to needed members; itself if all are needed."""
+        """The demand reduced to the needed members; itself if all are needed."""
         needs = tuple(missing(gang, 0) for gang in self.gangs)
         if needs == self.needs:
             return self
@@ -82,7 +82,7 @@ class Demand:
 
     @cached_property
     def is_exact(self) -> bool:
-        """Whether packing decides: only room and the node itself matter."""
+        """Whether an exact packing decides, because only room and properties of the node matter."""
         if self.slices is not None and not self.slices.nested:
             return False
         if any(item.shape.unsupported for item in self.items):
@@ -91,12 +91,14 @@ class Demand:
 
     @cached_property
     def only_room(self) -> bool:
-        """Whether no pod, port, volume or claim matters for any member."""
+        """Whether other pods, ports, volumes and claims do not matter for any member."""
         return all(self.ledger.only_room_counts(item.pods) for item in self.items)
 
     @cached_property
     def by_terms(self) -> bool:
-        """Whether all that matters besides are terms that are topology, which a domain or its slices keep (L7)."""
+        """Whether, besides room, only terms matter that are topology constraints, which a domain or its slices satisfy
+        (L7).
+        """
         firsts = [item.pods[0] for item in self.items]
         if is_sliced(self.gangs) or self.ledger.occupancy.pods.label_keys(firsts) is None or self.only_room:
             return False  # most gangs state no terms where no pod does, so that their members are not compared
@@ -109,12 +111,12 @@ class Demand:
 
     @property
     def most_steps(self) -> float:
-        """Choices after which an exact search is given up, in all plans together."""
+        """Number of choices in all plans together after which an exact search is given up."""
         return TREE_STEPS if self.group.apart else inf
 
     @property
     def is_searched(self) -> bool:
-        """Whether an exact search says more than sums do."""
+        """Whether an exact search can tell more than totals do."""
         return any(self.needs) and (self.slices is not None or len(self.items) > 1)
 
     @cached_property
@@ -137,19 +139,19 @@ class Demand:
 
     @cached_property
     def asks(self) -> list[tuple[int, ...]]:
-        """`asks[item][r]` of the resources that are asked for."""
+        """`asks[item][r]` for the resources that are requested."""
         amounts = [dict(item.shape.requests) for item in self.items]
         return [tuple(amount.get(name, 0) for name in self._names) for amount in amounts]
 
     @cached_property
     def free(self) -> Ints:
-        """`free[r][n]` of the resources that are asked for, a copy."""
+        """`free[r][n]` for the resources that are requested, as a copy."""
         found: Ints = np.maximum(self.ledger.free[[self.ledger.resources[name] for name in self._names]], 0)
         return found
 
     @property
     def is_hopeless(self) -> bool:
-        """Whether the whole cluster has too little room, by sums."""
+        """Whether the whole cluster has too little room, by totals."""
         whole = TopologyLevel((), np.zeros(len(self.ledger.table), dtype=np.int32), 1, ())
         return not self.judge(whole)[0].all()
 
@@ -160,12 +162,12 @@ class Demand:
 
     @cached_property
     def pieces(self) -> tuple[int, ...]:
-        """How many pods and slices of each kind a packing begins with."""
+        """Number of pods and slices of each kind that a packing can use."""
         counts = [min(len(item.pods), self.wanted[item.need]) if item.home < 0 else 0 for item in self.items]
         return (*counts, *(map(len, self.slices.at_hand) if self.slices is not None else ()))
 
     def problem(self, nodes: Ints | None = None, scope: Scope | None = None) -> PackingProblem:
-        """The packing problem of the minimum on these nodes, within the scope."""
+        """The packing problem of the minimum on these nodes, limited to the scope."""
         work, room = self.ledger.work, self.room
         where = np.flatnonzero(self._anywhere) if nodes is None else nodes
         if self.slices is not None:
@@ -193,9 +195,9 @@ class Demand:
         return problem(kinds, self.pieces, self.wanted, where, free, room, blocks)
 
     def problem_on(self, nodes: Ints, free: Ints, is_open: Bools) -> PackingProblem:
-        """The packing problem of a minimum without slices, restricted to `nodes`.
+        """The packing problem of a minimum without slices, limited to `nodes`.
 
-        `free[r][n]` and `is_open[item][n]` are of those nodes.
+        `free[r][n]` and `is_open[item][n]` are for these nodes.
         """
         self.ledger.work.charge(120 + nodes.size * (12 + len(self.items) + len(self._names)) // 8)
         free = np.maximum(free[[self.ledger.resources[name] for name in self._names]], 0)
@@ -206,22 +208,22 @@ class Demand:
         return problem(kinds, tuple(counts), self.needs, nodes, free, room)
 
     def judge(self, level: TopologyLevel, items: Sequence[int] | None = None) -> tuple[Bools, Ints]:
-        """As `core.search.judging.judge`."""
+        """The result of `core.search.judging.judge`."""
         return judge(self, level, items)
 
     @cached_property
     def rows(self) -> list[tuple[Ints, dict[int, int]]]:
-        """As `core.search.judging.rows`, of all nodes."""
+        """The result of `core.search.judging.rows` for all nodes."""
         return rows(self)
 
     # --- slices -----------------------------------------------------------------------------------------------------
 
     def few(self) -> Ints | None:
-        """Nodes of so few domains as could hold the slices by sums, the last as tight as possible.
+        """Nodes of the fewest domains that could hold the slices by totals, of which the last is as tight as possible.
 
-        They mostly do, and are packed in a moment where all nodes of a large cluster are not. A slice that lacks
-        members gets a domain with room for those to come, if there is one. None if there is no choice, or where pods
-        without slices may go anywhere.
+        Most often they do hold them, and they are packed much faster than all nodes of a large cluster. A slice that
+        lacks members gets a domain with room for the missing ones, if there is one. None if there is no choice, or if
+        pods without slices may be placed anywhere.
         """
         if self.slices is None or any(item.home < 0 and not item.pins for item in self.items):
             return None
@@ -340,9 +342,10 @@ def _parted(demand: Demand) -> Demand | None:
 
 
 def needed_units(gang: Gang, lack: int, ledger: Ledger, *, as_child: bool = False) -> NeededUnits:
-    """What belongs together of a gang that lacks so many members; once a plan, whatever room there is.
+    """The slices, or parts of slices, that a gang lacking this many members needs; computed once per plan, independent
+    of free room.
 
-    That are its slices, or of a child of a tree that requires domains all of it.
+    For a child of a tree that requires domains, the whole child is one slice.
     """
 
     def found() -> tuple[Gang, NeededUnits]:

@@ -1,8 +1,8 @@
 """Domains: in which parts of the cluster a group is tried, and in which order (L4, L5, L9, L10).
 
 Invariant: a gang's requirements hold in every scope that is tried: one domain of each required level, and one GPU
-product if required. Every domain is checked, by sums and then by exact packing, without a limit on tries. Preferred
-scopes are tried first and given up once they would leave out a member.
+product if required. Every domain is checked, by totals and then by exact packing, without a limit on the number.
+Preferred scopes are tried first, and given up if one member would not fit.
 """
 
 from __future__ import annotations
@@ -33,20 +33,22 @@ from gangsched.model.snapshot import Bools, Ints, NodeTable
 
 @dataclass(frozen=True, eq=False)
 class Domains:
-    """The domains of `level`; pods without an accelerator are kept in the domain of `outer`, None for anywhere."""
+    """The domains of `level`. Pods without an accelerator must be in the domain of `outer`, or anywhere if it is
+    None.
+    """
 
     level: TopologyLevel
     outer: TopologyLevel | None
 
     @classmethod
     def required(cls, group: Group, table: NodeTable, ledger: Ledger | None = None) -> Domains | None:
-        """Domains of which one must hold the whole group; None if no level is required. As `required_keys`."""
+        """The domains of which one must hold the whole group, by `required_keys`; None if no level is required."""
         topology, must = required_keys(group, ledger)
         return cls(level(must, table), level(topology, table) if topology else None) if must else None
 
     @cached_property
     def outer_of(self) -> Ints:
-        """By domain: the domain of `outer` that contains it."""
+        """For each domain, the domain of `outer` that contains it."""
         assert self.outer is not None
         return self.level.inside(self.outer)
 
@@ -63,7 +65,7 @@ class Domains:
         return Scope(nodes, others, f"node(s) are outside {name}", name=name)
 
     def judge(self, demand: Demand) -> tuple[Bools, Ints]:
-        """By domain: whether the minimum may fit, and how many of the needed pods sums allow."""
+        """For each domain, whether the minimum may fit, and how many of the needed pods totals allow."""
         if self.outer is self.level:
             return demand.judge(self.level)
         kept = [i for i, item in enumerate(demand.items) if demand.ledger.accelerated(item.shape)]
@@ -74,7 +76,9 @@ class Domains:
         return enough, holds
 
     def order(self, domains: Ints, demand: Demand, *, first: Bools | None = None) -> list[int]:
-        """Domains with members first, then the `first`, then by soft preferences, least room and name (L10)."""
+        """Order of domains: those with members first, then the `first`, then by soft preferences, least room and name
+        (L10).
+        """
         ledger, size = demand.ledger, self.level.size
         room, penalty = np.zeros(size, dtype=np.int64), np.zeros(size, dtype=np.int64)
         for i, item in enumerate(demand.items if len(domains) > 1 else ()):
@@ -92,9 +96,10 @@ class Domains:
 
 
 def required_keys(group: Group, ledger: Ledger | None = None) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Node labels whose domains must hold the whole group, and all labels that its nodes must share.
+    """The node labels of the levels that the group requires, and all labels whose values its nodes must share.
 
-    With a ledger also those that its members require of each other by terms (L7), which pods that run may change.
+    With a ledger, these include labels that the members require of each other by terms (L7), which running pods may
+    change.
     """
     by_terms = required_by_terms(group, ledger) if ledger is not None else ()
     of_gangs = () if group.apart else (key for gang in group.gangs for key in gang.constraints.topology)
@@ -104,7 +109,7 @@ def required_keys(group: Group, ledger: Ledger | None = None) -> tuple[tuple[str
 
 
 def in_domains(needs: Sequence[Need], group: Group, ledger: Ledger) -> tuple[Need, ...]:
-    """The needs, each with the labels of which one domain must hold its pods (L18)."""
+    """The needs, each with the node labels of which one domain must hold its pods (L18)."""
     topology, must = required_keys(group)
     if not must:
         return tuple(needs)
@@ -112,13 +117,15 @@ def in_domains(needs: Sequence[Need], group: Group, ledger: Ledger) -> tuple[Nee
 
 
 def member_nodes(group: Group, table: NodeTable) -> Ints:
-    """Node indices of members that are bound or held."""
+    """Node indices of the members that are bound or held."""
     names = [name for gang in group.gangs for name in (*gang.nodes, *(placement.node for placement in gang.held))]
     return np.array([table.index[name] for name in names if name in table.index], dtype=np.int64)
 
 
 def pinned(group: Group, ledger: Ledger) -> Scope | None:
-    """The required domain with most members of the group, which others join (L8); None if there is none."""
+    """The required domain with most members of the group, in which the other members must be placed (L8); None if there
+    is none.
+    """
     domains = Domains.required(group, ledger.table, ledger)
     common = domains.level.common(member_nodes(group, ledger.table)) if domains is not None else None
     if domains is not None and common is not None:
@@ -131,7 +138,9 @@ def pinned(group: Group, ledger: Ledger) -> Scope | None:
 
 
 def tree_domain(group: Group, table: NodeTable) -> tuple[TopologyLevel, int] | None:
-    """The domain in which other members of a tree keep the group; None if there are none, or it requires no domain."""
+    """The domain in which the group must be because of other members of its tree; None if there are none, or if it
+    requires no domain.
+    """
     inside = level(group.topology, table)
     there = np.array([table.index[name] for name in group.beside if name in table.index], dtype=np.int64)
     home = inside.common(there) if group.topology and there.size else None
@@ -141,8 +150,8 @@ def tree_domain(group: Group, table: NodeTable) -> tuple[TopologyLevel, int] | N
 def keeps_together(group: Group, placed: Sequence[tuple[Pod, str]], table: NodeTable) -> bool:
     """Whether these placements still satisfy the group's required domains by the current node labels (B2).
 
-    Running members matter only if they fix the domain of others: changed labels move no pod. Of a tree, each child has
-    domains of its own (I9).
+    Running members matter only if they determine the domain of others, because changed labels do not move pods. In a
+    tree, each child has its own domains (I9).
     """
     if group.min_children is not None:
         uids = {gang.id: {pod.uid for pod in (*gang.pending, *gang.retry)} for gang in group.gangs}
@@ -169,7 +178,7 @@ def keeps_together(group: Group, placed: Sequence[tuple[Pod, str]], table: NodeT
 
 
 def free_domains(group: Group, ledger: Ledger) -> Domains | None:
-    """The required domains; None if none is required, or if running members fix the domain."""
+    """The required domains; None if none is required, or if running members determine the domain."""
     if is_sliced(group.gangs) and pinned_to(group, ledger.table) is not None:
         return None
     domains = Domains.required(group, ledger.table, ledger)
@@ -177,8 +186,8 @@ def free_domains(group: Group, ledger: Ledger) -> Domains | None:
 
 
 def regions(group: Group, ledger: Ledger) -> list[Scope]:
-    """Domains that could hold the group, limited to those with members if there are any; all nodes
-    if none is required.
+    """Domains that could hold the group, only those with members if there are any; all nodes if no domain is
+    required.
     """
     domains = free_domains(group, ledger)
     if domains is not None:
@@ -191,10 +200,11 @@ def regions(group: Group, ledger: Ledger) -> list[Scope]:
 
 @dataclass(frozen=True, eq=False)
 class Required:
-    """The domains that a group requires, judged: those that may be `enough`, and how many pods each `holds` by sums.
+    """The domains that a group requires, evaluated: those that may be `enough`, and how many pods each `holds` by
+    totals.
 
-    `present` is the demand of all its members. Only `home`, where members are, is ever enough; None without any.
-    Domains outside that of its tree hold -1.
+    `present` is the demand of all its members. Only `home`, the domain with members, can be enough; None if no member
+    has a node. Domains outside the domain of its tree hold -1.
     """
 
     domains: Domains
@@ -206,7 +216,7 @@ class Required:
 
     @classmethod
     def of(cls, group: Group, present: Demand) -> Required | None:
-        """The required domains, judged; None if nothing is required."""
+        """The required domains, evaluated; None if no domain is required."""
         table = present.ledger.table
         domains = Domains.required(group, table, present.ledger)
         if domains is None:
@@ -222,7 +232,7 @@ class Required:
         return cls(domains, demand, present, enough, holds, home)
 
     def fits(self) -> bool | None:
-        """Whether some domain holds the minimum; None where only a round can tell. Raises OutOfWork."""
+        """Whether some domain holds the minimum; None if only a round can tell. Raises OutOfWork."""
         demand = self.demand
         if not self.enough.any():
             return False
@@ -234,7 +244,9 @@ class Required:
         return not all(self._packed(n, self.domains.scope(n), search=True) is False for n in left)
 
     def refuted_by(self, domain: int) -> str:
-        """What proved that the minimum does not fit into a domain: "sums", an earlier "search", or "" for neither."""
+        """How it was proven that the minimum does not fit into a domain: "sums", an earlier "search", or "" if it was
+        not.
+        """
         if not self.enough[domain]:
             is_search = self.home is None and self.holds[domain] >= sum(self.demand.needs)
             return "search" if is_search else "sums"
@@ -286,7 +298,9 @@ class Required:
 
 
 def fits(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> bool | None:
-    """Whether a required domain holds what the gangs need, as `Required.fits`; None also where none is required."""
+    """Whether a required domain holds what the gangs need, as in `Required.fits`; None also if no domain is
+    required.
+    """
     required = Required.of(group, Demand.of_all(group, gangs, ledger))
     return None if required is None else required.fits()
 
@@ -320,9 +334,9 @@ def _lacking(demand: Demand, scope: Scope) -> tuple[Gang, Pod]:
 
 
 class DomainRoom(NamedTuple):
-    """A domain of the required levels, which `holds` this many of the `needed` pods by sums of free room.
+    """A domain of the required levels, which by totals of free room `holds` this many of the `needed` pods.
 
-    `refuted` is "sums" or "search" if one of them proved that the minimum does not fit, else "".
+    `refuted` is "sums" or "search" if one of these proved that the minimum does not fit, else "".
     """
 
     name: str
@@ -332,7 +346,7 @@ class DomainRoom(NamedTuple):
 
 
 def best_domains(group: Group, ledger: Ledger, number: int = 10) -> list[DomainRoom]:
-    """The required domains that hold most of the members that a group still needs; none if nothing is required."""
+    """The required domains that hold most of the members that a group still needs; empty if it requires no domain."""
     gangs = [gang for gang in group.gangs if gang.pending and not gang.free_running]
     required = Required.of(group, Demand.of_all(group, gangs, ledger)) if gangs else None
     if required is None:

@@ -1,6 +1,7 @@
-"""Facts: refuted packings by content, and the packing that a plan did not finish (L15, L17).
+"""Facts: refuted packings, identified by content, and the packing that a plan did not finish (L15, L17).
 
-Invariant: a fact stays true whatever changes, because it is about numbers, not nodes. Dropping one costs only work.
+Invariant: a fact stays true whatever changes in the cluster, because it is about numbers, not nodes. Dropping a fact
+costs only work.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ MAX_DEMANDS = 1_000
 
 
 def packed(problem: PackingProblem, ledger: Ledger, most: float = inf, *, most_in_all: float = inf) -> Packing | None:
-    """The packing of a problem with its placements; None if there is none, or none within `most` choices.
+    """A packing of a problem; None if there is none, or none is found within `most` choices.
 
-    Raises OutOfWork; the next plan continues from there, until all plans made `most_in_all` choices.
+    Raises OutOfWork; the next plan then continues, until all plans together have made `most_in_all` choices.
     """
     if known(problem, ledger) is False:
         return None
@@ -55,7 +56,7 @@ def packed(problem: PackingProblem, ledger: Ledger, most: float = inf, *, most_i
 
 
 def may_be_known(start: Pattern, needs: Sequence[int], ledger: Ledger) -> bool:
-    """Whether a packing of as many pieces and needs was found or refuted before, so that one may be known."""
+    """Whether a packing of as many pieces and needs was found or refuted before, so that the result may be known."""
     facts = ledger.table.packings
     if (start, tuple(needs)) in facts.get(REFUTED_DEMANDS, {}):
         return True

@@ -1,10 +1,11 @@
-"""Search: find nodes for a Strict group of several shapes where the usual order of placing found none (semantics R2).
+"""Search: find nodes for a Strict group of several shapes if the usual order of placing found none (semantics R2).
 
 Invariant: a result is reserved and suffices for every gang; without a result the ledger is unchanged. Arithmetic
 rejects hopeless cases; then a few other orders are tried, then an exact search. The work is bounded by count, never by
 clock. Inside a required domain the exact search continues in the next plan until it has found places or refuted all of
-them; elsewhere it makes `STEPS` choices, for groups that need at most `PODS` members. It looks for *any* placement, not
-the best. Shapes whose members affect each other get the other orders only, but for terms that are topology (L7).
+them; otherwise it makes at most `STEPS` choices, for groups that need at most `PODS` members. It looks for *any*
+placement, not the best. For shapes whose members affect each other, only the other orders are tried, except if their
+terms are topology constraints (L7).
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ Found: TypeAlias = dict[str, list[Placement]]
 def find(
     group: Group, gangs: Sequence[Gang], ledger: Ledger, place_run: PlaceRun, *, whole: bool = False
 ) -> Found | None:
-    """Placements by gang id, at least as many as each gang misses, reserved on `ledger`; None if not found.
+    """Placements by gang id, at least as many as each gang lacks, reserved on `ledger`; None if there are none.
 
     `place_run` is how a round places a run of identical pods. Any sufficient subset of a gang's members may be placed;
     identical members in order. Raises OutOfWork if a `whole` search is requested and too little work is left.
@@ -157,7 +158,7 @@ def _packing(demand: Demand, most: float) -> Packing | None:
 
 
 def reserved(demand: Demand, packing: Packing | None) -> Found | None:
-    """The places of a packing, reserved; None without one."""
+    """Reserve the placements of a packing and return them; None if there is no packing."""
     if packing is None:
         return None
     ledger, slices = demand.ledger, demand.slices
@@ -205,9 +206,9 @@ def find_slices(
     everything: bool = False,
     most: float = STEPS,
 ) -> Found | None:
-    """Like `find`, for gangs with slices: slices are placed whole, `everything` or as many as are needed.
+    """Like `find`, for gangs with slices, which are placed as a whole: `everything`, or as many slices as are needed.
 
-    An exact search tries at most `most` choices. Raises OutOfWork, after which the next plan continues.
+    An exact search makes at most `most` choices. Raises OutOfWork; the next plan then continues.
     """
     demand = (Demand.of_all if everything else Demand.of)(group, gangs, ledger)
     if not any(demand.needs):  # the minimum is there, or 0: members come by themselves

@@ -1,7 +1,7 @@
-"""Judging: which domains of a level could hold a demand, by sums, kept from plan to plan (L11, L15, L17, L18).
+"""Which domains of a level could hold a demand, by totals, cached from plan to plan (L11, L15, L17, L18).
 
-Invariant: what is kept of a domain was found on the room that its nodes have now; only domains of which a node changed
-are judged again. What a search refuted is kept beside. It is an input of the plan that costs work when it is lost, and
+Invariant: a cached result is about the current room of the domain's nodes; only domains with a changed node are
+evaluated again. Results of searches are cached as well. It is an input of the plan that costs work when it is lost, and
 nothing else.
 """
 
@@ -44,7 +44,7 @@ class _Judgment:
 
 @dataclass(slots=True)
 class Contents:
-    """Free room of all nodes as of the last plan that judged; node `n` changed in version `changed[n]`."""
+    """Free room of all nodes as of the last plan that evaluated domains; node `n` changed in version `changed[n]`."""
 
     free: Ints
     resources: Mapping[str, int]
@@ -55,7 +55,7 @@ class Contents:
 
     @classmethod
     def of(cls, ledger: Ledger, free: Ints) -> Contents:
-        """What is kept with the nodes of a ledger, brought up to date with the free room with which it began."""
+        """The cache for the nodes of a ledger, updated to the free room with which the ledger began."""
         known: Contents | None = ledger.table.judged.get("contents")
         if known is None or known.resources != ledger.resources:
             known = cls(free.copy(), dict(ledger.resources), np.ones(len(ledger.table), dtype=np.int64))
@@ -67,7 +67,9 @@ class Contents:
         return known
 
     def judgment(self, key: Hashable, size: int) -> _Judgment:
-        """What is kept under a name, of which nothing may be true any more; those used last go last."""
+        """The cache entry with a name, in which every value may be outdated; the most recently used entries are dropped
+        last.
+        """
         made = self.kept.pop(key, None)
         if made is None:
             zeros = np.zeros(size, dtype=np.int64)
@@ -80,10 +82,10 @@ class Contents:
 
 
 def judge(demand: Demand, level: TopologyLevel, items: Sequence[int] | None = None) -> tuple[Bools, Ints]:
-    """By domain: whether the minimum may fit, and how many of the needed pods sums allow.
+    """For each domain, whether the minimum may fit, and how many of the needed pods totals allow.
 
-    It does not fit where sums allow fewer, or where a search refuted it (`note_refuted`). With `items`, by index, only
-    those must be in the domain; others may be anywhere.
+    It does not fit if totals allow fewer pods, or if a search refuted it (`note_refuted`). With `items`, given by
+    index, only these must be in the domain, and others may be anywhere.
     """
     kept = tuple(range(len(demand.items)) if items is None else items)
     needed = sum(demand.needs)
@@ -115,7 +117,7 @@ def judge(demand: Demand, level: TopologyLevel, items: Sequence[int] | None = No
 
 
 def note_refuted(demand: Demand, level: TopologyLevel, domain: int) -> None:
-    """Keep that a search refuted the minimum in a domain, if its nodes are as they were when the plan began."""
+    """Record that a search refuted the minimum in a domain, if its nodes have not changed since the plan began."""
     ledger, nodes = demand.ledger, level.nodes(domain)
     found = _kept(demand, level, tuple(range(len(demand.items))))
     if found is not None and np.array_equal(ledger.free[:, nodes], found[0].free[:, nodes]):
@@ -172,10 +174,11 @@ def _sums(demand: Demand, level: TopologyLevel, kept: Sequence[int], nodes: Ints
 
 
 def rows(demand: Demand, nodes: Ints | None = None) -> list[tuple[Ints, dict[int, int]]]:
-    """Rows that what fits on these nodes, None for all, cannot exceed: ⌊free/a⌋, and ⌊ask/a⌋ of items that ask for a.
+    """Rows that limit what fits on these nodes, None for all nodes: ⌊free/a⌋ of a node, and ⌊ask/a⌋ of items that
+    request `a`.
 
-    Rows that refute nothing are left out: where one item alone asks so much, its room says more; where every node
-    has enough for all, no sum is too small.
+    Rows that cannot refute anything are left out: if a single item requests the amount, its room is more precise; if
+    every node has enough for all pods, the total suffices.
     """
     where = slice(None) if nodes is None else nodes
     free, room = demand.free[:, where], demand.room[:, where]

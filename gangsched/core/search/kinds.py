@@ -1,6 +1,6 @@
-"""Pods and slices of a demand as kinds: those that are alike for a packing are one, with a number (L12).
+"""Kinds of pods and slices of a demand: those that are equal for a packing are one kind, with a number (L12).
 
-Invariant: every member that may be placed is in one item, and every slice is of one kind.
+Invariant: every member that may be placed is in one item, and every slice has one kind.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ UNITS_A_SLICE, UNITS_AN_ITEM = 6, 8
 class Item:
     """The pending members of one gang (by index in the group) that have one shape, in placing order.
 
-    `pinned` members can only go where their volumes exist or are being provisioned; they are separate items. Members
-    count for need number `need`, or belong to slices of layer `home`; `pins` are the domains that they must be in, by
-    label and code.
+    `pinned` members can only be placed where their volumes exist or are being provisioned; they are separate items.
+    Members count towards need number `need`, or belong to slices of layer `home`; `pins` are the domains in which they
+    must be, by label and code.
     """
 
     gang: int
@@ -49,10 +49,11 @@ class Item:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Slices:
-    """Slices as kinds of a packing, behind the items: `at_hand[kind]` are those that may open anywhere.
+    """Slices as kinds of a packing, after the items; `at_hand[kind]` is the number of slices that may start in any
+    block.
 
-    `layers` are labels, the coarsest first. Of need number n `wanted[n]` pods or slices must be placed; the first needs
-    are the gangs. `kind_of` are the kinds of slices by their `id`, `item_of` the items of pods by uid.
+    `layers` are labels, the coarsest first. For need number n, `wanted[n]` pods or slices must be placed; the first
+    needs are those of the gangs. `kind_of` are the kinds of slices by their `id`, `item_of` the items of pods by uid.
     """
 
     layers: tuple[str, ...]
@@ -66,7 +67,9 @@ class Slices:
 
 
 def layers_of(stated: Sequence[Sequence[SliceLayer]], table: NodeTable) -> tuple[tuple[str, ...], bool]:
-    """The labels of all gangs' slices, the coarsest first, and whether each domain lies in one of the label before."""
+    """The labels of all gangs' slices, the coarsest first, and whether each domain is inside one domain of the previous
+    label.
+    """
     different = list(dict.fromkeys(tuple(layer.topology for layer in layers) for layers in stated if layers))
     if len(different) == 1:
         return different[0], True  # an inner slice is inside an outer one, wherever else its domain reaches
@@ -83,7 +86,7 @@ def layers_of(stated: Sequence[Sequence[SliceLayer]], table: NodeTable) -> tuple
 
 @dataclass(slots=True)
 class Kinds:
-    """Collects pods and slices, equal ones as one kind; `like` has shapes that count as another one (L7)."""
+    """Collects pods and slices into kinds; `like` maps a shape to another one with which it is equal (L7)."""
 
     ledger: Ledger
     layers: Sequence[str]
@@ -93,7 +96,7 @@ class Kinds:
     like: Mapping[Shape, Shape] = field(default_factory=dict)
 
     def add_pods(self, gang: int, need: int, pods: Iterable[Pod], *, home: int = -1, pins: Pins = ()) -> None:
-        """Pods that count for a need, or belong to slices of layer `home`."""
+        """Add pods that count towards a need, or belong to slices of layer `home`."""
         storage = self.ledger.occupancy.storage
         for pod in pods:
             pinned, devices = storage.pinned(pod), storage.device_kind(pod)
@@ -101,7 +104,7 @@ class Kinds:
             self.pods.setdefault((gang, need, shape, pinned, devices, home, pins), []).append(pod)
 
     def finished(self, units_of: tuple[NeededUnits | None, ...], *, is_nested: bool) -> tuple[tuple[Item, ...], Slices]:
-        """The items, and the slices as kinds behind them."""
+        """The items, and the slices as kinds after them."""
         work = self.ledger.work
         for gang, _, top, pins in self.tops:
             open_slices = [top]

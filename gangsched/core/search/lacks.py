@@ -1,6 +1,6 @@
-"""What slices without a placement lack (M2), by sums, for the message of a refused gang.
+"""What slices without a placement lack, by totals, for the message of a refused gang.
 
-Invariant: the ledger is only read. A lack that sums do not show is reported as fragmentation.
+Invariant: the ledger is only read. If totals show no lack, fragmentation is reported.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def slices_lack(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> tuple[Ga
 
 
 def takes_when_empty(gang: Gang, group: Group, totals: Ledger) -> tuple[int, str] | None:
-    """Number of pods of a slice that the largest domain takes when empty, and its name; None if it
-    takes a whole slice.
+    """Number of pods of a slice that the largest domain would hold if it were empty, and its name; None if it would
+    hold a whole slice.
     """
     found = [unit.whole for unit in units(gang, gang.pending, totals.table) if unit.whole is not None]
     for each in found[:1]:

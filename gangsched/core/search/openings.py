@@ -1,7 +1,7 @@
-"""Openings: how many slices of each kind begin in one block, tried in falling lexicographic order.
+"""Openings: how many slices of each kind start in one block, tried in descending lexicographic order.
 
-Invariant: every count within the limits is tried once. Kinds that are `alone` share no block: of all of them together
-it takes one piece at most.
+Invariant: every combination within the limits is tried once. At most one piece of all kinds that are `alone` is in a
+block.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ Counts: TypeAlias = tuple[int, ...]
 
 
 def first_opening(limits: Counts, alone: Sequence[bool], above: Counts) -> Counts:
-    """The largest counts within the limits and not above `above`."""
+    """The largest counts within the limits that are not above `above`."""
     return _completed((), limits, alone, above)
 
 
@@ -41,7 +41,9 @@ def _completed(begun: Counts, limits: Counts, alone: Sequence[bool], above: Coun
 
 
 def ways(sizes: Sequence[int], total: int) -> Iterator[Counts]:
-    """All ways to take `total` of kinds of these sizes, as many of the first as possible first."""
+    """All combinations of kinds with these sizes whose total is `total`, those first with most pieces of the first
+    kinds.
+    """
     if not sizes:
         if not total:
             yield ()

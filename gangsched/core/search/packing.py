@@ -1,17 +1,17 @@
 """Packing: an exact search for places, over nodes and over domains inside a region (L6, L13, L14, L21).
 
-Invariant: it depends on numbers only, not on names, so what is refuted once is refuted wherever the numbers are equal.
-It ends with places, or once every choice is refuted by sums or an exhausted search; if work runs out it continues later
+Invariant: it depends on numbers only, not on names, so a refuted problem is refuted wherever the numbers are equal. It
+ends with places, or once every choice is refuted by sums or an exhausted search; if work runs out it continues later
 from the same choice.
 
 It places *kinds*: identical pods of a gang, or identical slices. A slice opens in one block of nodes, and its parts,
 pods or smaller slices, must be placed inside that block. The search walks over blocks and their nodes in one fixed
 order and rests on four observations:
 
-- Identical pods and slices are interchangeable, so a node gets counts (a *pattern*), and so does a block.
-- A pattern that leaves room for one more pod is never better than one that takes it, so only full ones are tried.
-- Equal nodes of a block, and equal blocks, are interchangeable, so their counts are tried in descending order only.
-- Whether the rest fits into the remaining steps depends on nothing else, so refuted remainders are cached.
+- Identical pods and slices are interchangeable, so a node gets counts (a *pattern*), and so does a block. - A pattern
+that leaves room for one more pod is never better than one that takes it, so only full ones are tried. - Equal nodes of
+a block, and equal blocks, are interchangeable, so their counts are tried in descending order only. - Whether the rest
+fits into the remaining steps depends on nothing else, so refuted remainders are cached.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ MOST_KNOWN = 20_000
 class Piece:
     """Identical pods or slices.
 
-    A slice starts at the beginning of a block of `layer`; pods have no layer but `asks`. `home` is the layer of the
-    block that must contain all of them, -1 for kinds of which each `gang` needs some. `parts` are the kinds inside one
-    slice, by index, with their numbers. A block contains at most one piece that is `alone`, and all of these are
+    A slice starts at the beginning of a block of `layer`; pods have `asks` instead of a layer. `home` is the layer of
+    the block that must contain all pieces, -1 for kinds of which the `gang` needs some. `parts` are the kinds inside
+    one slice, by index, with their numbers. A block contains at most one piece that is `alone`, and all of these are
     needed.
     """
 
@@ -60,9 +60,9 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A node (`layer` -1) or the beginning of a block: `room[kind]` pods or slices it takes at most, each kind alone.
+    """A node (`layer` -1) or the beginning of a block; `room[kind]` pieces of each kind fit at most, each kind alone.
 
-    Of equal neighbours in one block `like` is the same number.
+    Equal neighbours in one block have the same number `like`.
     """
 
     layer: int
@@ -83,18 +83,18 @@ class PackingProblem:
 
     @cached_property
     def name(self) -> bytes:
-        """Equal for equal problems and only for those, whatever their nodes' names."""
+        """A text that is equal for equal problems only, whatever the names of their nodes."""
         numbers = [(step.layer, step.like, *step.room, *step.free) for step in self.steps]
         return blake2b(repr((self.kinds, self.start, self.needs, numbers)).encode(), digest_size=16).digest()
 
     @cached_property
     def pods(self) -> range:
-        """Kinds that are pods."""
+        """The kinds that are pods."""
         return range(sum(1 for kind in self.kinds if kind.layer < 0))
 
     @cached_property
     def opening(self) -> tuple[tuple[int, ...], ...]:
-        """By layer: kinds that open at the beginning of its blocks."""
+        """By layer: kinds that start at the beginning of its blocks."""
         return tuple(
             tuple(t for t, kind in enumerate(self.kinds) if kind.layer == layer) for layer in range(self.layers)
         )
@@ -106,7 +106,7 @@ class PackingProblem:
 
     @cached_property
     def free_kinds(self) -> tuple[tuple[int, ...], ...]:
-        """By gang: kinds of which it needs some."""
+        """By gang: the kinds of which it needs some."""
         return tuple(
             tuple(t for t, kind in enumerate(self.kinds) if kind.home < 0 and kind.gang == gang)
             for gang in range(len(self.needs))
@@ -121,12 +121,12 @@ class PackingProblem:
 
     @cached_property
     def alone(self) -> tuple[int, ...]:
-        """Kinds of which a block takes one piece at most, whatever the kind."""
+        """The kinds of which a block can contain one piece in total."""
         return tuple(t for t, kind in enumerate(self.kinds) if kind.alone)
 
     @cached_property
     def blocks_after(self) -> list[list[int]]:
-        """`blocks_after[step][0]`: how many blocks from that step on take any of the `alone` pieces."""
+        """`blocks_after[step][0]`: in how many blocks from that step on an `alone` piece fits."""
         takes = [[int(any(step.room[t] for t in self.alone))] for step in self.steps]
         return _sums_after(np.array(takes, dtype=np.int64).reshape(len(self.steps), 1))
 
@@ -144,13 +144,13 @@ class PackingProblem:
 
     @cached_property
     def rows(self) -> tuple[tuple[int, int], ...]:
-        """Resources and amounts by which sums refute: at most ⌊free/amount⌋ pieces fit per node (L11)."""
+        """Resources and amounts used to refute by totals: at most ⌊free/amount⌋ pieces fit per node (L11)."""
         asked = {(r, a) for t in self.pods for r, a in enumerate(self.kinds[t].asks) if a}
         return tuple(sorted({*asked, *((r, 1) for r, _ in asked)}))
 
     @cached_property
     def weights(self) -> tuple[Amounts, ...]:
-        """`weights[row][kind]`: how much of a row one piece takes."""
+        """`weights[row][kind]`: how much of a row one piece uses."""
         return tuple(self._weights(r, a) for r, a in self.rows)
 
     def _weights(self, r: int, a: int) -> Amounts:
@@ -162,7 +162,7 @@ class PackingProblem:
 
     @cached_property
     def cheapest(self) -> tuple[tuple[tuple[int, ...], ...], ...]:
-        """`cheapest[row][gang]`: kinds of the gang, those that take least of the row first."""
+        """`cheapest[row][gang]`: kinds of the gang, those first that use least of the row."""
         return tuple(
             tuple(tuple(sorted(kinds, key=lambda t: (weight[t], t))) for kinds in self.free_kinds)
             for weight in self.weights
@@ -170,7 +170,7 @@ class PackingProblem:
 
     @cached_property
     def row_after(self) -> list[list[int]]:
-        """`row_after[step][row]`: how much of a row that step and all later ones have."""
+        """`row_after[step][row]`: the total of a row over that step and all later ones."""
         width = len(self.kinds[0].asks)
         free = np.array([step.free or (0,) * width for step in self.steps], dtype=np.int64).reshape(
             len(self.steps), width
@@ -180,13 +180,13 @@ class PackingProblem:
 
     @cached_property
     def room_after(self) -> list[list[int]]:
-        """`room_after[step][kind]`: how many pieces that step and all later ones take, each kind alone."""
+        """`room_after[step][kind]`: how many pieces fit into that step and all later ones, each kind alone."""
         rooms = np.array([step.room for step in self.steps], dtype=np.int64)
         return _sums_after(rooms.reshape(len(self.steps), len(self.kinds)))
 
     @cached_property
     def is_whole(self) -> bool:
-        """Whether all that is at hand is needed, and nothing of it is a slice: then one comparison holds all sums."""
+        """Whether all pieces are needed and none is a slice; then one comparison covers all totals."""
         is_all = all(
             need == sum(self.start[t] for t in kinds) for need, kinds in zip(self.needs, self.free_kinds, strict=True)
         )
@@ -194,32 +194,32 @@ class PackingProblem:
 
     @cached_property
     def whole_weights(self) -> tuple[int, ...]:
-        """By kind what one piece takes of all rows and of its own room, side by side in one number."""
+        """By kind, the amounts that one piece uses of all rows and of its own room, packed into one number."""
         rows = [*self.weights, *([int(t == own) for t in range(len(self.kinds))] for own in range(len(self.kinds)))]
         return tuple(_side_by_side(row[t] for row in rows) for t in range(len(self.kinds)))
 
     @cached_property
     def signs(self) -> int:
-        """Sign bits of these packed sums; a bit changes once its sum becomes negative."""
+        """The sign bits in these packed totals: a bit is set once its total is negative."""
         return _side_by_side([1 << (SUM_BITS - 1)] * (len(self.weights) + len(self.kinds)))
 
     @cached_property
     def whole_after(self) -> list[int]:
-        """By step what it and all after it have of all rows and for each kind, side by side, with `signs`."""
+        """By step, the totals of all rows and of the room for each kind from there on, packed, with `signs`."""
         return [
             self.signs + _side_by_side((*rows, *rooms))
             for rows, rooms in zip(self.row_after, self.room_after, strict=True)
         ]
 
     def lacking(self, left: Pattern) -> list[int]:
-        """Number of pieces that each gang still needs with `left[kind]` unplaced."""
+        """Number of pieces that each gang still needs if `left[kind]` pieces are unplaced."""
         return [
             need - sum(self.start[t] - left[t] for t in kinds)
             for need, kinds in zip(self.needs, self.free_kinds, strict=True)
         ]
 
     def hopeless(self, step: int, left: Pattern, lack: Sequence[int]) -> bool:
-        """Whether sums refute that the rest fits into the remaining steps."""
+        """Whether totals refute that the remaining pieces fit into the remaining steps."""
         if self.is_whole:
             asked: int = sum(map(mul, left, self.whole_weights))
             return (self.whole_after[step] - asked) & self.signs != self.signs
@@ -266,7 +266,7 @@ class _Frame:
 
 @dataclass(slots=True)
 class Packing:
-    """A search in progress, only numbers; `found` is None until it ends. `is_used`: no order of placing did instead."""
+    """A search in progress, which has only numbers; `found` is None until it ends. `is_used`: no order succeeded."""
 
     problem: PackingProblem
     found: bool | None = None
@@ -287,7 +287,7 @@ class Packing:
             self._stack.append(entered)
 
     def run(self, work: Work, most: float = inf) -> bool | None:
-        """Whether there are places; None after `most` choices. Raises OutOfWork; it may then be called again."""
+        """Whether there is a packing; None after `most` choices. Raises OutOfWork; it can then be called again."""
         problem, stack, begun = self.problem, self._stack, self.choices
         while self.found is None:
             if self.choices - begun >= most:

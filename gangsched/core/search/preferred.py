@@ -1,8 +1,8 @@
-"""Preferred levels: where a whole group is tried first, before its required levels alone count (L5).
+"""Preferred levels: the scopes in which a whole group is tried before only its required levels apply (L5).
 
-A declared level is climbed: from it upwards, the finest level at which one domain holds all members; if there is none,
-the fewest domains of the declared level. Gangs with accelerators that declare no level prefer the finest known level.
-No level is preferred for members with soft terms that keep them apart.
+If the gang declares a level, this is the finest level, from the declared one upwards, at which one domain holds all
+members; if there is none, the fewest domains of the declared level. Gangs with accelerators that declare no level
+prefer the finest known level. No level is preferred for members that soft terms keep apart.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PREFERENCE_WORK = 2_800
 
 
 def scopes(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> Iterator[Scope]:
-    """Yield scopes for the pending members of `gangs`, best first, until one attempt counts."""
+    """Yield scopes for the pending members of `gangs`, best first, until one attempt succeeds."""
     must, may = any(required_keys(group, ledger)), not group.apart and _may_prefer(group, ledger)
     if not must and not may:
         yield EVERYWHERE

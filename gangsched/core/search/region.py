@@ -1,7 +1,7 @@
 """Regions: the nodes of a domain, and its inner blocks, as steps of a packing.
 
-Invariant: equal rooms give equal steps, whatever the nodes' names. Resources that every node has enough of for all pods
-are left out, so nodes that differ only in them are equal.
+Invariant: equal rooms give equal steps, whatever the nodes' names. Resources of which every node has enough for all
+pods are left out, so nodes that differ only in these are equal.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ def problem(
     room: Ints,
     blocks: Sequence[Ints] = (),
 ) -> PackingProblem:
-    """The problem of placing the kinds on `nodes`, by index, with `free[r][n]`, and `room[kind][n]` pods of each kind.
+    """The problem of placing the kinds on `nodes`, given by index, with `free[r][n]`, and with `room[kind][n]` pods of
+    each kind.
 
     `blocks[layer][n]` is the node's block in each layer of slices, -1 for none.
     """
@@ -88,7 +89,7 @@ class _Builder:
     number: int = 0
 
     def steps(self, columns: Ints, nodes: Ints, blocks: Sequence[Ints], layer: int = 0) -> list[Step]:
-        """The steps of these nodes; the roomiest nodes and blocks come first."""
+        """The steps for these nodes; the nodes and blocks with most room come first."""
         if layer == len(blocks) or not nodes.size:
             return self._nodes(columns, nodes)
         order = np.argsort(blocks[layer], kind="stable")

@@ -1,4 +1,5 @@
-"""Slices: members of a gang that stay together, and the domains in which running members keep the others (L6, L8).
+"""Slices: members of a gang that must be together, and the domains that running members determine for the others (L6,
+L8).
 
 Invariant: every waiting member is in exactly one unit. Slice i of a layer of size k consists of the existing members
 with index i·k to i·k + k - 1. Members without indexes fill slices in placing order, starting with slices that have
@@ -34,7 +35,7 @@ MAX_SELECTIONS = 64
 class Slice:
     """The waiting `pods` of one slice, which need one domain of `key`; `size` counts all its members.
 
-    The pods are its `own`, or those of smaller slices, its `parts`. Slices that are `alone` never share a domain.
+    The pods are its `own`, or those of the smaller slices in `parts`. Slices that are `alone` never share a domain.
     """
 
     key: str
@@ -51,9 +52,9 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """A slice that is placed whole, or waiting pods of a partly running slice, which are placed one by one.
+    """A slice that is placed as a whole, or waiting pods of a partly running slice, which are placed one by one.
 
-    `pins` are the domains, by label and code, in which running members keep these pods.
+    `pins` are the domains, by label and code, in which the pods must be because of running members.
     """
 
     pins: tuple[tuple[str, int], ...] = ()
@@ -66,14 +67,14 @@ class Unit:
         return self.alone if self.whole is None else self.whole.pods
 
     def mask(self, table: NodeTable) -> Bools:
-        """`mask[n]`: its running members allow node `n`."""
+        """`mask[n]`: the unit's running members allow node `n`."""
         found = table.everywhere()
         for key, code in self.pins:
             found = found & level((key,), table).mask(code)
         return found
 
     def within(self, scope: Scope, table: NodeTable) -> Scope:
-        """The scope narrowed to the domain of the running members."""
+        """The scope, limited to the domain of the running members."""
         if not self.pins:
             return scope
         key, code = self.pins[-1]
@@ -86,7 +87,7 @@ def is_sliced(gangs: Sequence[Gang]) -> bool:
 
 
 def units(gang: Gang, pods: Sequence[Pod], table: NodeTable) -> list[Unit]:
-    """Units of placement of a gang with slices: those with running members first, then by index."""
+    """The units in which a gang with slices is placed: those with running members first, then by index."""
     layers = gang.constraints.slices
     there = [(index, table.index[node]) for index, node in gang.standing if node in table.index]
     if gang.indexed:
@@ -100,7 +101,9 @@ def units(gang: Gang, pods: Sequence[Pod], table: NodeTable) -> list[Unit]:
 
 
 def pinned_to(group: Group, table: NodeTable) -> Bools | None:
-    """The nodes to which running members of their slices keep all members that wait; None if any may go elsewhere."""
+    """The nodes to which running members of their slices limit all waiting members; None if any member may be placed
+    elsewhere.
+    """
     found = ~table.everywhere()
     for gang in group.gangs:
         waiting = (*gang.retry, *gang.pending)
@@ -120,8 +123,8 @@ def pinned_to(group: Group, table: NodeTable) -> Bools | None:
 class NeededUnits:
     """The units of a gang that make up its minimum.
 
-    `fixed`: units that are needed, each with the number of its pods. Of the slices `of`, which all have one size,
-    `number` are needed.
+    `fixed` are units that are needed, each with its number of pods. In addition, `number` of the slices `of` are
+    needed, which all have the same size.
     """
 
     fixed: list[tuple[Unit, int]] = field(default_factory=list)
@@ -130,13 +133,13 @@ class NeededUnits:
 
     @property
     def pods(self) -> int:
-        """Number of members that are needed at least."""
+        """The smallest number of members that are needed."""
         size = len(self.of[0].pods) if self.of else 0
         return sum(number for _, number in self.fixed) + self.number * size
 
     @property
     def waiting(self) -> list[Pod]:
-        """The first members that suffice."""
+        """The first waiting members that suffice."""
         fixed = [pod for unit, number in self.fixed for pod in unit.pods[:number]]
         return fixed + [pod for each in self.of[: self.number] for pod in each.pods]
 
@@ -144,7 +147,7 @@ class NeededUnits:
 def needed(found: Sequence[Unit], lack: int) -> NeededUnits:
     """The units that give a gang `lack` more members: whole slices, partly running ones first.
 
-    A slice with members that do not exist yet is whole with the existing ones. It is needed only if there are too few
+    A slice with members that do not exist yet consists of the existing ones. It is needed only if there are too few
     complete slices; the largest such slice comes first.
     """
     made = NeededUnits()
@@ -178,7 +181,7 @@ def kinds_in_packing(gang: Gang, table: NodeTable) -> int | None:
 
 
 def as_slices(gang: Gang, lack: int, table: NodeTable) -> NeededUnits:
-    """The slices of which one gives a child `lack` more members in one domain of all labels that it requires."""
+    """The slices of which one gives a child `lack` more members, in one domain of every level that it requires."""
     key, made = _own_label(gang, table), NeededUnits()
     assert key is not None
     slices = [Slice(key, lack, pods) for pods in _selections(gang, lack) or ()] if lack > 0 else []
@@ -228,7 +231,7 @@ def _selections(gang: Gang, lack: int) -> list[tuple[Pod, ...]] | None:
 
 
 def alone(gang: Gang, slice_: Slice) -> Gang:
-    """A gang of one slice, which is placed whole or not at all."""
+    """A gang that consists of one slice, which is placed as a whole or not at all."""
     keys = [layer.topology for layer in gang.constraints.slices]
     layers = gang.constraints.slices[keys.index(slice_.key) :]
     return replace(
@@ -246,7 +249,7 @@ def alone(gang: Gang, slice_: Slice) -> Gang:
 
 
 def together(gang: Gang, placed: Sequence[tuple[Pod, str]], table: NodeTable) -> bool:
-    """Whether each slice with a member among `placed` is in one domain of its level, by the labels of the table."""
+    """Whether each slice with a member in `placed` is in one domain of its level, by the labels of the table."""
     nodes = {pod.uid: node for pod, node in placed}
     for unit in units(gang, [pod for pod, _ in placed], table):
         there = np.array([table.index.get(nodes[pod.uid], -1) for pod in unit.pods], dtype=np.int64)

@@ -2,7 +2,7 @@
 
 A *part* is a set of members whose one required affinity selects all of them and no running pod: the members start in
 one domain of its label. Anti-affinity between parts keeps their domains apart, as with JobSet's exclusive placement.
-Terms about running pods exclude nodes.
+Terms that match running pods exclude nodes.
 
 Invariant: if `Terms` are returned, placing a member has no other effect on the nodes of other members, so a packing is
 exact. If not (None), the order of placing matters, and only rounds decide (L16).
@@ -31,9 +31,9 @@ Affinity: TypeAlias = tuple[Selected, tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Members that start in one domain of each of `keys`.
+    """Members that must start in one domain of each of `keys`.
 
-    `gang` is the index of their gang, -1 if they are of several. Parts that are `alone` share no domain with each
+    `gang` is the index of their gang, -1 if they belong to several. Parts that are `alone` share no domain with each
     other.
     """
 
@@ -45,7 +45,9 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What the terms of the members say: `parts`, and by gang the `loose` members, which belong to no part."""
+    """The topology constraints in the terms of the members: `parts`, and by gang the `loose` members, which are in no
+    part.
+    """
 
     parts: tuple[Part, ...]
     loose: tuple[tuple[Pod, ...], ...]
@@ -57,7 +59,7 @@ class Terms:
 
 
 def terms_of(gangs: Sequence[Gang], ledger: Ledger) -> Terms | None:
-    """The terms of all pending members; None where they are more than topology."""
+    """The constraints in the terms of all pending members; None if the terms are more than topology constraints."""
     # The gangs are part of the result: their ids, which are its name, stay theirs as long as it is kept.
     name = ("terms", *map(id, gangs))
     compared: tuple[Sequence[Gang], _Compared | None]
@@ -69,7 +71,7 @@ def terms_of(gangs: Sequence[Gang], ledger: Ledger) -> Terms | None:
 
 
 def required_by_terms(group: Group, ledger: Ledger) -> tuple[str, ...]:
-    """Labels of nodes in one domain of which all waiting members must start by their own affinity."""
+    """The node labels of which one domain must hold all waiting members because of their own affinity."""
     gangs = [gang for gang in group.gangs if gang.pending and not gang.free_running]
     if not gangs or not all(gang.pending[0].shape.constraints.affinity for gang in gangs):
         return ()
@@ -97,7 +99,7 @@ class _Compared:
 
     @property
     def firsts(self) -> list[Pod]:
-        """The first of each class."""
+        """The first member of each class."""
         return [own[0][1] for own in self.classes]
 
 

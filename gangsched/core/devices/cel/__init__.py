@@ -1,1 +1,1 @@
-"""Selectors of devices: the part of CEL that they use, with CEL's errors, and bounded in steps and depth."""
+"""Device selectors: the part of CEL that they use, with CEL's errors, and with limits on steps and depth."""

@@ -1,6 +1,6 @@
 """The functions and methods that selectors may call.
 
-Invariant: a function charges what it reads and makes before it makes it. What is not in `FUNCTIONS` is not known.
+Invariant: a function charges its work before doing it. A function that is not in `FUNCTIONS` is unknown to gangsched.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _matches(charge: Charge, text: Value, source: Value) -> bool:
 
 
 def found(charge: Charge, text: Value, compiled: Pattern) -> bool:
-    """Whether some part of a text matches. Raises SelectorError if it is no text."""
+    """Whether a pattern matches some part of a text. Raises SelectorError if the value is not a text."""
     _need(text, str)
     return compiled.found(text, charge)
 

@@ -1,10 +1,12 @@
-"""Why a selector has no answer."""
+"""Why a selector cannot be evaluated."""
 
 from __future__ import annotations
 
 
 class UnknownToSelectors(Exception):  # noqa: N818 - what gangsched does not know, not what went wrong
-    """The text uses something that gangsched does not know; `str()` continues "selector #0 of request gpu uses"."""
+    """The selector uses something that gangsched does not support; `str()` continues "selector #0 of request gpu
+    uses".
+    """
 
 
 class SelectorError(Exception):
@@ -12,7 +14,9 @@ class SelectorError(Exception):
 
 
 class TooManyStepsError(Exception):
-    """The end of an evaluation, which no operator absorbs as CEL's errors are absorbed."""
+    """The evaluation takes too many steps. Unlike an error of CEL, it also ends operators such as `||`, which ignore
+    errors of an operand.
+    """
 
 
 NO_OVERLOAD = "no such overload"

@@ -1,6 +1,6 @@
 """Evaluations of a selector, and operators as closures over their operands.
 
-Invariant: what grows with the operands is charged before it is made.
+Invariant: work that grows with the operands is charged before it is done.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MOST_STEPS: Final = 50_000
 
 
 class Frame:
-    """One evaluation: the device, the variables of macros, and the steps that are left."""
+    """One evaluation: the device, the variables of macros, and the number of steps left."""
 
     __slots__ = ("device", "left", "variables")
 
@@ -27,7 +27,7 @@ class Frame:
         self.left = MOST_STEPS
 
     def charge(self, steps: int) -> None:
-        """Count steps. Raises TooManyStepsError."""
+        """Count steps of work. Raises TooManyStepsError."""
         self.left -= steps
         if self.left < 0:
             raise TooManyStepsError
@@ -80,7 +80,9 @@ def _not(operands: list[Step]) -> Step:
 
 
 def membership(operands: list[Step], *, constants: bool = False) -> Step:
-    """`in`. CEL looks up what it finds in a list of `constants` by its hash, which a version does not have."""
+    """The operator `in`. CEL looks a value up in a list of `constants` by its hash, which a semantic version does not
+    have.
+    """
     value, container = operands
 
     def found(frame: Frame) -> bool:

@@ -1,7 +1,7 @@
 """Equality, order, arithmetic and look-ups of CEL's values.
 
 Values are bool, int of 64 bits, float, str, None, tuple, Quantity, SemanticVersion, Optional and mappings. `map_key`
-makes the keys of a mapping, since Python takes True for 1.
+converts values to keys of a mapping, since True equals 1 in Python.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ NONE: Final = Optional(False)
 
 
 class DomainMap(dict[Value, Value]):
-    """Attributes or capacities by domain; one that a device lacks is found as an empty map, as in kube-scheduler."""
+    """Attributes or capacities by domain. A domain that the device lacks gives an empty map, as in kube-scheduler."""
 
     def __missing__(self, key: Value) -> Mapping[Value, Value]:
         if type(key) is str:
@@ -48,15 +48,15 @@ _EMPTY: Final[Mapping[Value, Value]] = {}
 
 
 def number(value: Value) -> bool:
-    """Whether it is an integer or a float; bool is neither."""
+    """Whether the value is an integer or a float; a bool is neither."""
     return type(value) in {int, float}
 
 
 def equal(left: Value, right: Value, charge: Charge) -> bool:
-    """CEL's equality: values of different types differ, except for numbers, of which the type does not count.
+    """CEL's equality: values of different types differ, except that numbers of different types may be equal.
 
-    Each pair of items is charged: lists that contain one list twice, 40 levels deep, have 2^40 of them. Raises
-    SelectorError if quantity or version on the left are compared with something else.
+    Each pair of items is charged, because lists that contain the same list twice, 40 levels deep, have 2^40 pairs.
+    Raises SelectorError if quantity or version on the left are compared with something else.
     """
     if left is None or right is None:
         return left is right
@@ -87,7 +87,7 @@ def equal(left: Value, right: Value, charge: Charge) -> bool:
 
 
 def different(left: Value, right: Value, charge: Charge) -> bool:
-    """`left != right`, which in CEL is no error where `left == right` is one."""
+    """`left != right`, which in CEL is no error even if `left == right` would be one."""
     try:
         return not equal(left, right, charge)
     except SelectorError:
@@ -106,7 +106,7 @@ def less(left: Value, right: Value, charge: Charge) -> bool:
 
 
 def map_key(value: Value) -> Value:
-    """The key of a mapping. Raises SelectorError for values that are no keys."""
+    """Convert a value to a key of a mapping. Raises SelectorError for values that cannot be keys."""
     if type(value) is bool:
         return ("bool", value)
     if type(value) is float and value.is_integer():
@@ -122,7 +122,9 @@ def keys(container: Mapping[Value, Value]) -> Iterator[Value]:
 
 
 def find(container: Value, key: Value) -> Optional:
-    """The value of a key or at an index, if there is one. Raises SelectorError for what has neither."""
+    """The value of a key or at an index, absent if there is none. Raises SelectorError if the container has neither
+    keys nor indexes.
+    """
     if isinstance(container, tuple):
         if type(key) is float and key.is_integer():
             key = int(key)

@@ -1,7 +1,7 @@
 """Regular expressions in linear time: a pattern is a graph of states that are all followed at once.
 
-Invariant: no backtracking, so no pattern takes more than (characters) × (states) steps. The grammar is RE2's without
-flags, properties of Unicode and named classes; what is not known raises UnknownToSelectors.
+Invariant: no backtracking, so no pattern takes more than (characters) × (states) steps. The grammar is that of RE2
+without flags, Unicode properties and named classes, for which UnknownToSelectors is raised.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ def _inverse(ranges: Ranges) -> Ranges:
 class Pattern:
     """A compiled pattern.
 
-    `size` counts its states, the ways between them, and the parts of which it was made, some of which have no state.
-    `takes[state]` are the edges of the characters on which it goes to `then[state]`; a state without them is passed at
-    once, to `skips[state]` if its `guard` holds.
+    `size` counts its states, the transitions between them, and the parts of the pattern, some of which have no state.
+    `takes[state]` are the limits of the ranges of characters with which it goes to `then[state]`. A state without
+    ranges is left at once, to `skips[state]`, if its `guard` holds.
     """
 
     def __init__(self, source: str) -> None:
@@ -250,7 +250,9 @@ class Pattern:
         return self._escaped() if character == "\\" else ((ord(character), ord(character)),)
 
     def found(self, text: str, charge: Callable[[int], None]) -> bool:
-        """Whether the pattern matches some part of the text; `charge` is told the steps of each character."""
+        """Whether the pattern matches some part of the text; `charge` receives the number of steps for each
+        character.
+        """
         states: set[int] = set()
         for at in range(len(text) + 1):
             states = self._passed({*states, self.start}, text, at)
@@ -287,5 +289,5 @@ class Pattern:
 
 @lru_cache(maxsize=256)
 def pattern(source: str) -> Pattern:
-    """The compiled pattern. Raises UnknownToSelectors."""
+    """Compile a pattern. Raises UnknownToSelectors."""
     return Pattern(source)

@@ -1,7 +1,6 @@
-"""Selectors as closures: compiled once, evaluated for each kind of device.
+"""Selectors as closures, compiled once and evaluated for each kind of device.
 
-Invariant: what is read of the device is known before: equal values of
-`reads` give equal answers.
+Invariant: the parts of a device that a selector reads are known in advance; equal values of `reads` give equal answers.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ Scope: TypeAlias = Mapping[str, tuple[int, Path]]
 
 
 class Program:
-    """A compiled selector. `reads` are the parts of a device on which its answer depends."""
+    """A compiled selector. `reads` are the parts of a device that its answer depends on."""
 
     def __init__(self, source: str) -> None:
         self.source = source

@@ -1,7 +1,7 @@
-"""Answers of selectors about devices, remembered by what a selector reads.
+"""Cached answers of selectors about devices, by the parts of a device that a selector reads.
 
-Invariant: devices that agree in what a selector reads are one evaluation; a text is compiled once. Both memories are
-bounded: the full one is emptied.
+Invariant: a selector is evaluated once for all devices that are equal in the parts it reads; a text is compiled once.
+Both caches are bounded: a full one is emptied.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ _ABSENT: Final = ("absent",)
 
 @dataclass(slots=True)
 class SelectorAnswers:
-    """Compiled selectors and their answers; `evaluations` counts the answers that were not remembered."""
+    """Compiled selectors and their answers; `evaluations` counts the answers that were not cached."""
 
     evaluations: int = 0
     _programs: dict[str, Program | str] = field(default_factory=dict)
     _answers: dict[Hashable, Answer] = field(default_factory=dict)
 
     def unknown(self, source: str) -> str:
-        """What of the selector gangsched does not know, "" if it knows all."""
+        """The part of the selector that gangsched does not support, "" if it supports all."""
         program = self._program(source)
         return program if isinstance(program, str) else ""
 
     def answer(self, source: str, device: Mapping[str, Value]) -> Answer:
-        """The answer of a selector of which nothing is unknown; `device` has the fields of CEL's `device`."""
+        """The answer of a selector that is fully supported; `device` has the fields of CEL's `device`."""
         program = self._program(source)
         if isinstance(program, str):
             return program

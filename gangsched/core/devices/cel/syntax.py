@@ -1,7 +1,7 @@
 """The syntax tree of a selector.
 
-Invariant: macros are nodes of their own. A chain of `&&` or of `||` is one node, so that long chains are not high; no
-tree is higher than `DEEPEST`.
+Invariant: macros have their own kinds of nodes. A chain of `&&` or of `||` is one node, so that a long chain does not
+make the tree high. No tree is higher than `DEEPEST`.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class ListOf(msgspec.Struct, frozen=True):
 
 
 class MapOf(msgspec.Struct, frozen=True):
-    """A map: key, value, and whether the entry is left out if it has no value."""
+    """A map. Each entry has a key, a value, and a mark if it is left out when it has no value."""
 
     entries: tuple[tuple[Node, Node, bool], ...]
 
@@ -110,7 +110,7 @@ Node: TypeAlias = Literal | Variable | Select | Index | Call | Chain | Condition
 
 
 def parse(source: str) -> Node:
-    """The tree of an expression. Raises UnknownToSelectors."""
+    """Parse an expression into a tree. Raises UnknownToSelectors."""
     parser = _Parser(list(tokens(source)))
     tree = parser.expression()
     parser.expect("end")
@@ -147,7 +147,7 @@ class _Parser:
         return found
 
     def expect(self, wanted: str) -> None:
-        """Take this sign, or the end. Raises UnknownToSelectors for anything else."""
+        """Read this sign, or the end of the text. Raises UnknownToSelectors for anything else."""
         if wanted not in {self._next.kind, self._next.text} or self._next.kind == "literal":
             raise UnknownToSelectors(f"{self._next.text[:32]} where {wanted} is expected")
         self._at += 1
@@ -164,7 +164,7 @@ class _Parser:
             raise UnknownToSelectors(f"more than {DEEPEST} levels of nesting")
 
     def expression(self) -> Node:
-        """One expression, with `?:` of the lowest precedence."""
+        """Parse one expression, including `?:`, which has the lowest precedence."""
         self._deeper()
         tree = self._chain("||")
         if self._accept("?"):

@@ -48,7 +48,7 @@ def version(text: str) -> SemanticVersion:
 
 
 def normalized(text: str) -> str:
-    """The text as `semver(text, true)` reads it: without `v` and leading zeros, and with missing parts as 0.
+    """The text as `semver(text, true)` reads it: without a leading `v` and leading zeros, and with missing parts as 0.
 
     Raises SelectorError for a short version with a pre-release or build metadata.
     """
@@ -64,9 +64,10 @@ def normalized(text: str) -> str:
 
 @total_ordering
 class Quantity(msgspec.Struct, frozen=True, gc=False):
-    """A Kubernetes quantity, exact: no quantity is finer than a billionth.
+    """A Kubernetes quantity, exact, because no quantity is finer than a billionth.
 
-    `computed`: the result of `add` or `sub`, which Kubernetes can order, but not find equal to a quantity before it.
+    `computed`: it is the result of `add` or `sub`. Kubernetes can order such quantities, but does not find them equal
+    to others.
     """
 
     nanos: int
@@ -87,13 +88,13 @@ class Quantity(msgspec.Struct, frozen=True, gc=False):
         return self.nanos % NANOS == 0 and abs(self.nanos) <= _LARGEST_INT * NANOS
 
     def as_int(self) -> int:
-        """The integer. Raises SelectorError if it is none."""
+        """The quantity as an integer. Raises SelectorError if it is not one."""
         if not self.whole:
             raise SelectorError("cannot convert value to integer")
         return self.nanos // NANOS
 
     def plus(self, other: object, sign: int) -> Quantity:
-        """Sum, or with `sign` -1 difference, with a quantity or an integer."""
+        """The sum with a quantity or an integer, or with `sign` -1 the difference."""
         if isinstance(other, Quantity):
             return Quantity(self.nanos + sign * other.nanos, computed=True)
         if type(other) is int:
