@@ -56,6 +56,11 @@ class VolcanoSpec(DialectSpec):
             if value is not None and not isinstance(value, type(empty)):
                 kind = "an object" if isinstance(empty, dict) else "a list"
                 invalid.append(f"spec.{name} {quoted(value)} of {where} is not {kind}: correct or remove it")
+            elif value and name == "minTaskMember" and (least := self._above_minimum()):
+                not_used.append(
+                    f"minTaskMember of {where} is not used: its sum of {least} exceeds minMember {self.min_member}, "
+                    "so that Volcano does not use it either"
+                )
             elif value:
                 unsupported.append(f"{name} of {where} asks for {asks}, which gangsched cannot do yet: {PER_TASK}")
         if self.queue not in {None, "", DEFAULT_QUEUE}:
@@ -70,3 +75,13 @@ class VolcanoSpec(DialectSpec):
             invalid=tuple(invalid),
             not_used=tuple(not_used),
         )
+
+    def _above_minimum(self) -> int:
+        """The sum of minTaskMember if it exceeds minMember, so that Volcano counts members of all tasks alike; else 0.
+
+        Volcano's own defaults are such: a Job of five replicas of which three are needed has a task minimum of five.
+        """
+        numbers = list(self.min_task_member.values())
+        if self.min_member is None or not all(type(each) is int and each >= 0 for each in numbers):
+            return 0
+        return total if (total := sum(numbers)) > self.min_member else 0

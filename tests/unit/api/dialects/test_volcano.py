@@ -72,6 +72,12 @@ def test_defaults_and_unknown_fields_ask_for_nothing(fields: dict[str, Any]) -> 
         ({"networkTopology": {}}, "networkTopology of PodGroup ns/g asks for HyperNodes"),
         ({"networkTopology": {"mode": 3}}, "networkTopology of PodGroup ns/g asks for HyperNodes"),
         ({"minTaskMember": {"worker": 2}}, "minTaskMember of PodGroup ns/g asks for a minimum of each task"),
+        ({"minTaskMember": {"worker": "9"}}, "minTaskMember of PodGroup ns/g asks for a minimum of each task"),
+        (
+            {"minTaskMember": {"worker": 9, "ps": True}},
+            "minTaskMember of PodGroup ns/g asks for a minimum of each task",
+        ),
+        ({"minTaskMember": {"worker": 9, "ps": -1}}, "minTaskMember of PodGroup ns/g asks for a minimum of each task"),
         ({"subGroupPolicy": [{"name": "a"}]}, "subGroupPolicy of PodGroup ns/g asks for groups within the gang"),
     ],
 )
@@ -102,6 +108,10 @@ def test_a_level_or_tree_that_cannot_be_read_refuses(field: str, value: object) 
         ({"queue": "research"}, 'queue "research" of PodGroup ns/g is not used'),
         ({"priorityClassName": "high"}, 'priorityClassName "high" of PodGroup ns/g is not used: the priorities of its'),
         ({"networkTopology": {"mode": "soft"}}, "networkTopology of PodGroup ns/g is only preferred"),
+        (
+            {"minTaskMember": {"worker": 2, "ps": 1}},
+            "minTaskMember of PodGroup ns/g is not used: its sum of 3 exceeds minMember 2",
+        ),
     ],
 )
 def test_what_only_prefers_or_concerns_others_is_told(fields: dict[str, Any], said: str) -> None:
