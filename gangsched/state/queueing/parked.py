@@ -288,7 +288,7 @@ class Parked:
         """Wake groups of pending shapes, the first shapes by their first groups."""
         woken: set[str] = set()
         nodes = _indices(snapshot, self._freed)
-        for each in self._rows.first_pending(min(2 * self._at_once, LOOKS_AT_ONCE)):
+        for each in self._rows.first_pending(min(2 * self._at_once, _looks_at_once(snapshot))):
             if len(woken) >= self._at_once:
                 break
             self._rows.looked_at(each)
@@ -348,8 +348,7 @@ class Parked:
         found: list[str] = []
         if not self._unreviewed:
             self._unreviewed = list(self._by_room)
-        looks = min(LOOKS_AT_ONCE, max(1, REVIEWED_NODES // max(1, len(snapshot.table))))
-        for _ in range(min(len(self._unreviewed), looks)):
+        for _ in range(min(len(self._unreviewed), _looks_at_once(snapshot))):
             waiting = self._by_room.get(self._unreviewed.pop())
             if waiting is None:
                 continue
@@ -428,6 +427,11 @@ class Parked:
             total = int(room(shape, snapshot.free, snapshot.resources)[mask].sum())
             known = self._facts[1][shape] = (total, len(snapshot.table), int(mask.sum()), *amounts)
         return known
+
+
+def _looks_at_once(snapshot: Snapshot) -> int:
+    """How many shapes are looked at in one turn."""
+    return min(LOOKS_AT_ONCE, max(1, REVIEWED_NODES // max(1, len(snapshot.table))))
 
 
 def _indices(snapshot: Snapshot, nodes: set[str]) -> Ints:

@@ -23,8 +23,8 @@ MOST_COUNTED = 2**14
 """Pods of one shape whose requests are added up at most, so that sums stay within int64 whatever is asked."""
 Entry: TypeAlias = tuple[tuple[Any, ...], str]
 """The rank of a group and its id; smaller goes first."""
-MOST_LEVELS = 64
-"""Sets of labels whose domains are summed up at once; room for pods in one domain of any other is found later."""
+SUMMED_NODES = 50_000
+"""Nodes of all sets of labels whose domains are summed up for one event; for others it is found out later."""
 
 
 class NeededRoom(NamedTuple):
@@ -118,8 +118,8 @@ class ShapeRows:
     def fitting(self, snapshot: Snapshot, nodes: Ints) -> Bools:
         """Rows of shapes with a pod that fits on one of these nodes, and whose smallest need fits in total.
 
-        The total is that of the domains of these nodes where all must be in one domain, of the first `MOST_LEVELS`
-        labels. Complexity: rooms times nodes with distinct free room.
+        The total is that of the domains of these nodes where all must be in one domain, of the first sets of
+        labels (`SUMMED_NODES`). Complexity: rooms times nodes with distinct free room.
         """
         in_use = len(self._rooms)
         fits = np.zeros(in_use, dtype=np.bool_)
@@ -140,7 +140,7 @@ class ShapeRows:
         for number, within in enumerate(self._held(snapshot, nodes)):
             rows = np.array(sorted(self._within[within]), dtype=np.int64)
             of_level = rows[may_fit[rows]]
-            if number >= MOST_LEVELS:
+            if number * len(snapshot.table) >= SUMMED_NODES:
                 fits[of_level] = True
                 continue
             if of_level.size:

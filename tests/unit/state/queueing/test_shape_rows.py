@@ -17,7 +17,7 @@ from gangsched.state.queueing.shape_rows import NeededRoom
 from tests.builders import node, shape, snapshot
 
 SMALL = shape(1)
-RACK = "topology.kubernetes.io/rack"
+RACK, ROW = "topology.kubernetes.io/rack", "example.com/row"
 
 
 def rack(name: str, *gpus: int) -> list[Node]:
@@ -75,16 +75,18 @@ def test_thousands_of_labels_cost_nothing_where_no_freed_node_has_them(monkeypat
     assert index.helped(snapshot(labelled), {"a1"}, pods_changed=True) == {"g0007", "last"}
 
 
-@pytest.mark.parametrize("seed", range(40))
-def test_nobody_sleeps_beside_room_in_a_domain(seed: int) -> None:
+@pytest.mark.parametrize("seed", range(60))
+def test_nobody_sleeps_beside_room_in_a_domain(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Q3: each group of which the sums of a domain with a freed node allow all needs gets its turn."""
     dice = random.Random(seed)
+    monkeypatch.setattr(shape_rows_module, "SUMMED_NODES", dice.choice((0, 10, 1_000)))
     kinds = [shape(dice.randint(1, 4), dice.randrange(1, 4_000)) for _ in range(4)]
-    nodes = [
-        node(f"n{n}", dice.randrange(9), cpu_milli=dice.randrange(9_000), labels={RACK: dice.choice("abc")})
-        for n in range(9)
-    ]
-    needs = [Need(kind, dice.choice((1, 1, 2, 4)), (RACK,)) for kind in kinds]
+    nodes = []
+    for n in range(9):
+        labels = {RACK: dice.choice("abc"), **({ROW: dice.choice("xy")} if dice.random() < 0.7 else {})}
+        nodes.append(node(f"n{n}", dice.randrange(9), cpu_milli=dice.randrange(9_000), labels=labels))
+    levels = [(RACK,), (ROW,), (RACK, ROW), ("example.com/none",)]
+    needs = [Need(kind, dice.choice((1, 1, 2, 4)), within) for kind in kinds for within in levels]
     asked = {f"g{number:02}": dice.choice(needs) for number in range(30)}
     index = Parked()
     for group, need in asked.items():
@@ -96,11 +98,14 @@ def test_nobody_sleeps_beside_room_in_a_domain(seed: int) -> None:
         had |= woken
         passed = {each for group in woken for each in index.tried(group)}
         woken = index.behind(passed, now) | index.next_to_wake(now)
-    racks = {each.labels[RACK] for each in nodes if each.name in freed}
     for group, need in asked.items():
         takes = {each.name: _takes(each, need.shape) for each in nodes}
-        rooms = [sum(takes[each.name] for each in nodes if each.labels[RACK] == name) for name in racks]
-        helps = any(takes[name] for name in freed) and max(rooms) >= need.count
+        domain = {each.name: tuple(each.labels.get(key, "") for key in need.within) for each in nodes}
+        rooms = {domain[name]: 0 for name in freed if all(domain[name])}
+        for each in nodes:
+            if domain[each.name] in rooms:
+                rooms[domain[each.name]] += takes[each.name]
+        helps = any(takes[name] for name in freed) and max(rooms.values(), default=0) >= need.count
         assert (group in had) is helps, f"seed {seed}: {group}, {need}, {rooms}"
 
 
