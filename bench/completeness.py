@@ -1,9 +1,9 @@
 """Completeness: of the small Strict gangs that fit, how many are placed? Against an exhaustive solver of its own.
 
 `python -m bench.completeness [--cases 2000] [--seed 1] [--trees] [--json]` draws clusters of up to 5 nodes and groups
-of up to 8 pods in up to 3 shapes, or trees of up to 5 small gangs, resources only, keeps those that the exhaustive
-solver places, and asks `plan` for each. Times are by the clock and, for machines that are busy with other things, of
-the process.
+of up to 8 pods in up to 3 shapes, or trees of up to 5 small gangs with and without domains, resources only, keeps
+those that the exhaustive solver places, and asks `plan` for each. Times are by the clock and, for machines that are
+busy with other things, of the process.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ import argparse
 import json
 import random
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cache
-from itertools import combinations
+from itertools import combinations, product
+
+from msgspec import structs
 
 from gangsched.core.cycle import plan
 from gangsched.model.gang import Group
@@ -26,6 +28,7 @@ from gangsched.model.reasons import Reason
 from tests import builders
 
 Amounts = tuple[int, ...]
+ZONE, RACK = "topology.kubernetes.io/zone", "topology.kubernetes.io/rack"
 RESOURCES = ("cpu", "memory", "gpu", "pods")
 """What an `Amounts` counts."""
 
@@ -55,8 +58,11 @@ def cases(rng: random.Random) -> Iterator[Case]:
         yield _case(free, list(zip(minima, gangs, strict=True)))
 
 
-def exhaustive(case: Case) -> bool:
-    """Whether some choice of nodes gives every gang its minimum: every pod on every node, or nowhere, is tried."""
+def exhaustive(case: Case, open_to: Sequence[Set[int]] | None = None) -> bool:
+    """Whether some choice of nodes gives every gang its minimum: every pod on every node, or nowhere, is tried.
+
+    Gang `g` may only use the nodes `open_to[g]`.
+    """
     pods = sorted((gang, ask) for gang, (_, asks) in enumerate(case.gangs) for ask in asks)
     spare = tuple(len(asks) - minimum for minimum, asks in case.gangs)
 
@@ -67,14 +73,15 @@ def exhaustive(case: Case) -> bool:
         gang, ask = pods[index]
         for position, have in enumerate(free):
             rest = tuple(h - a for h, a in zip(have, ask, strict=True))
-            after = tuple(sorted((*free[:position], rest, *free[position + 1 :])))
-            if min(rest) >= 0 and fits(index + 1, after, spare):
+            after = (*free[:position], rest, *free[position + 1 :])
+            after = after if open_to is not None else tuple(sorted(after))
+            if min(rest) >= 0 and (open_to is None or position in open_to[gang]) and fits(index + 1, after, spare):
                 return True
         if not spare[gang]:
             return False
         return fits(index + 1, free, tuple(left - (each == gang) for each, left in enumerate(spare)))
 
-    return fits(0, tuple(sorted(case.free)), spare)
+    return fits(0, tuple(case.free if open_to is not None else sorted(case.free)), spare)
 
 
 def in_domains(case: Case, rng: random.Random, labels: Sequence[str]) -> Case:
@@ -130,10 +137,59 @@ def trees(rng: random.Random) -> Iterator[Case]:
         yield replace(case, group=replace(case.group, parent="ns/tree", min_children=least))
 
 
+def tree_in_domains(rng: random.Random, labels: Sequence[str], *, is_whole: bool = False) -> Case:
+    """A random tree on nodes in racks and zones: its children require some of the labels; it, if `is_whole`, a zone."""
+    case = next(trees(rng))
+    nodes = tuple(
+        structs.replace(node, labels={**node.labels, **own})
+        for node, own in zip(case.nodes, (_nested(rng) for _ in case.nodes), strict=True)
+    )
+    gangs = []
+    for gang in case.group.gangs:
+        keys = sorted(
+            labels
+            if len(labels) > 1 and rng.random() < 0.2
+            else rng.sample(labels, rng.randint(0, 1))
+            if labels
+            else ()
+        )
+        gangs.append(replace(gang, constraints=PlacementConstraints(topology=tuple(keys))))
+    group = replace(case.group, gangs=tuple(gangs), topology=(ZONE,) if is_whole else ())
+    return replace(case, nodes=nodes, group=group)
+
+
+def trees_in_domains(rng: random.Random) -> Iterator[Case]:
+    """Random trees without end, a quarter of them without domains."""
+    while True:
+        yield tree_in_domains(rng, rng.choice(((), (RACK,), (RACK, ZONE), (RACK, ZONE))), is_whole=rng.random() < 0.3)
+
+
+def _nested(rng: random.Random) -> dict[str, str]:
+    """A rack in a zone; now and then a node is in none."""
+    zone = rng.choice("ab")
+    labels = {ZONE: zone, RACK: f"{zone}{rng.randint(0, 1)}"}
+    return {key: value for key, value in labels.items() if key == ZONE or rng.random() < 0.95}
+
+
 def exhaustive_tree(case: Case) -> bool:
-    """Whether any choice of as many children as the tree needs gets all their minimums."""
-    chosen = combinations(case.gangs, case.group.min_children or 0)
-    return any(exhaustive(replace(case, gangs=tuple(gangs))) for gangs in chosen)
+    """Whether any choice of as many children as the tree needs gets all their minimums, each in some domain."""
+    pairs = list(zip(case.gangs, case.group.gangs, strict=True))
+    for whole in _domains(case, case.group.topology):
+        for chosen in combinations(pairs, case.group.min_children or 0):
+            inside = [[own & whole for own in _domains(case, gang.constraints.topology)] for _, gang in chosen]
+            only = replace(case, gangs=tuple(gang for gang, _ in chosen))
+            if any(exhaustive(only, open_to) for open_to in product(*inside)):
+                return True
+    return False
+
+
+def _domains(case: Case, labels: Sequence[str]) -> list[frozenset[int]]:
+    """The nodes of each domain of these labels, by index."""
+    found: dict[tuple[str, ...], set[int]] = {}
+    for number, node in enumerate(case.nodes):
+        if all(key in node.labels for key in labels):
+            found.setdefault(tuple(node.labels[key] for key in labels), set()).add(number)
+    return [*map(frozenset, found.values())]
 
 
 def sound_tree(case: Case, verdict: Verdict) -> bool:
@@ -143,6 +199,22 @@ def sound_tree(case: Case, verdict: Verdict) -> bool:
     return len(begun) >= (case.group.min_children or 0) and sound(
         replace(case, group=replace(case.group, gangs=begun)), verdict
     )
+
+
+def sound_in_domains(case: Case, verdict: Verdict) -> bool:
+    """As `sound_tree`, and whether each child and the tree keep to their domains."""
+    bare = tuple(replace(gang, constraints=PlacementConstraints()) for gang in case.group.gangs)
+    if not sound_tree(replace(case, group=replace(case.group, gangs=bare)), verdict):
+        return False
+    labels = {node.name: node.labels for node in case.nodes}
+    nodes = {each.pod.uid: each.node for each in verdict.binds}
+    asked = [(gang.constraints.topology, [pod.uid for pod in gang.pending]) for gang in case.group.gangs]
+    for keys, uids in [*asked, (case.group.topology, [*nodes])]:
+        for key in keys:
+            there = {labels[nodes[uid]].get(key) for uid in uids if uid in nodes}
+            if len(there) > 1 or None in there:
+                return False
+    return True
 
 
 def _ask(rng: random.Random) -> Amounts:
@@ -205,7 +277,9 @@ def measure(wanted: int, seed: int, *, of_trees: bool = False) -> Result:
     result = Result()
     times: list[float] = []
     cpu_times: list[float] = []
-    drawn, solved, is_sound = (trees, exhaustive_tree, sound_tree) if of_trees else (cases, exhaustive, sound)
+    drawn, solved, is_sound = (
+        (trees_in_domains, exhaustive_tree, sound_in_domains) if of_trees else (cases, exhaustive, sound)
+    )
     for case in drawn(random.Random(seed)):
         if result.feasible == wanted:
             break

@@ -14,24 +14,21 @@ import random
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-import msgspec
 import numpy as np
 from ortools.sat.python import cp_model
 
-from bench.completeness import Case, cases, in_domains, sound, sound_tree, trees
+from bench.completeness import RACK, ZONE, Case, cases, in_domains, sound, sound_in_domains, tree_in_domains
 from gangsched.core.cycle import plan
 from gangsched.core.search.packing import Packing, Piece, Step
 from gangsched.core.search.region import problem
 from gangsched.core.work import OutOfWork, Work
-from gangsched.model.gpu_policy import PlacementConstraints
 from gangsched.model.plan import Verdict
 from gangsched.model.reasons import Reason
 from gangsched.model.snapshot import Snapshot
 from tests import builders
 
-ZONE, RACK = "topology.kubernetes.io/zone", "topology.kubernetes.io/rack"
 Amounts = tuple[int, ...]
 
 
@@ -97,52 +94,14 @@ def _decided(snapshot: Snapshot, case: Case) -> Verdict:
 
 def by_tree(rng: random.Random, labels: Sequence[str], *, is_whole: bool = False) -> tuple[bool, bool, float]:
     """As `by_plan`, of a tree whose children require some of these labels, and which `is_whole` in one zone."""
-    case = next(trees(rng))
-    nodes = tuple(
-        msgspec.structs.replace(node, labels={**node.labels, **own})
-        for node, own in zip(case.nodes, (_nested(rng) for _ in case.nodes), strict=True)
-    )
-    gangs = [
-        replace(gang, constraints=PlacementConstraints(topology=tuple(sorted(rng.sample(labels, rng.randint(0, 1))))))
-        if labels
-        else gang
-        for gang in case.group.gangs
-    ]
-    for gang in gangs if len(labels) > 1 else ():
-        if rng.random() < 0.2:
-            gangs[gangs.index(gang)] = replace(gang, constraints=PlacementConstraints(topology=tuple(sorted(labels))))
-    group = replace(case.group, gangs=tuple(gangs), topology=(ZONE,) if is_whole else ())
-    case = replace(case, nodes=nodes, group=group)
+    case = tree_in_domains(rng, labels, is_whole=is_whole)
     snapshot = builders.snapshot(case.nodes)
     started = time.process_time()
     verdict = _decided(snapshot, case)
     took = time.process_time() - started
     found = verdict.reason is Reason.SCHEDULED
-    assert not found or _sound_in_domains(case, verdict), case
-    return _fits(case, group.topology), found, took
-
-
-def _nested(rng: random.Random) -> dict[str, str]:
-    """A rack in a zone; now and then a node is in none."""
-    zone = rng.choice("ab")
-    labels = {ZONE: zone, RACK: f"{zone}{rng.randint(0, 1)}"}
-    return {key: value for key, value in labels.items() if key == ZONE or rng.random() < 0.95}
-
-
-def _sound_in_domains(case: Case, verdict: Verdict) -> bool:
-    """As `completeness.sound_tree`, and whether each child and the tree keep to their domains."""
-    bare = tuple(replace(gang, constraints=PlacementConstraints()) for gang in case.group.gangs)
-    if not sound_tree(replace(case, group=replace(case.group, gangs=bare)), verdict):
-        return False
-    labels = {node.name: node.labels for node in case.nodes}
-    nodes = {each.pod.uid: each.node for each in verdict.binds}
-    asked = [(gang.constraints.topology, [pod.uid for pod in gang.pending]) for gang in case.group.gangs]
-    for keys, uids in [*asked, (case.group.topology, [*nodes])]:
-        for key in keys:
-            there = {labels[nodes[uid]].get(key) for uid in uids if uid in nodes}
-            if len(there) > 1 or None in there:
-                return False
-    return True
+    assert not found or sound_in_domains(case, verdict), case
+    return _fits(case, case.group.topology), found, took
 
 
 def _fits(case: Case, labels: Sequence[str]) -> bool:

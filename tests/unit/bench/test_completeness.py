@@ -6,9 +6,9 @@ from bench import completeness
 from tests.unit.bench.printed import figures
 
 
-@pytest.mark.parametrize("trees", [[], ["--trees"]])
-def test_feasible_cases_are_found(trees: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(("number", "trees"), [(50, []), (150, ["--trees"])])
+def test_feasible_cases_are_found(number: int, trees: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     """The share of gangs or trees that the exhaustive solver places is counted; none is placed that it does not."""
-    completeness.main(["--cases", "50", "--seed", "3", "--json", *trees])
+    completeness.main(["--cases", str(number), "--seed", "3", "--json", *trees])
     (found,) = figures(capsys)
-    assert (found["feasible"], found["found"], found["unsound"]) == (50, 50, 0)
+    assert (found["feasible"], found["found"], found["unsound"]) == (number, number, 0)
