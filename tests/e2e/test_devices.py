@@ -263,3 +263,50 @@ def test_a_selector_without_an_answer(plane: ControlPlane, api: Api) -> None:
         wait_said(pods, "bad-0", "InvalidClaim", "no such key: model", f"{DRIVER}/n0/g0")
         make.create_all(api, [make.pod("p", spec=good)])
         wait_bound(pods, "p", 1)
+
+
+def test_who_is_less_important_gives_up_devices(plane: ControlPlane, api: Api) -> None:
+    """A22: victims leave as a whole, and the gang starts once the controller has deallocated their claims."""
+    classes = "/apis/scheduling.k8s.io/v1/priorityclasses"
+    for name, value in (("low", 1), ("high", 100)):
+        body = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}}
+        api.post(classes, {**body, "value": value})
+    with Daemon(plane, extra_args=ALL), Following(api, PODS) as pods:
+        node(api, "n0", gpu("g0"), gpu("g1"))
+        uses = template(api, "some", asks()) | {"terminationGracePeriodSeconds": 0}
+        make.create_all(api, make.gang("low", members=2, spec=uses | {"priorityClassName": "low"}))
+        wait_bound(pods, "low-", 2)
+        make.create_all(api, make.gang("high", members=2, spec=uses | {"priorityClassName": "high"}))
+        wait_bound(pods, "high-", 2)
+    one_each(api, 2)
+    for name in ("low", "high"):
+        api.delete(f"{classes}/{name}")
+
+
+def test_a_device_that_another_scheduler_took(plane: ControlPlane, api: Api) -> None:
+    """A17: both claims have the device until ours yields; no member is bound beside it, and others are taken."""
+    taken: list[str] = []
+
+    def take(_: str, claim: Object, __: float) -> None:
+        """Another scheduler writes at the moment at which ours has."""
+        name = claim["metadata"]["name"]
+        if not taken and name != "rival" and (own := allocated({name: claim})):
+            taken.extend(own[name])
+            status = {"allocation": claim["status"]["allocation"], "reservedFor": [rival]}
+            api.patch(f"{HERE}/resourceclaims/rival/status", {"status": status})
+
+    with Daemon(plane, extra_args=ALL), Following(api, PODS) as pods:
+        node(api, "n0", gpu("g0"), gpu("g1"))
+        node(api, "n1", gpu("g0"), gpu("g1"))
+        api.post(f"{HERE}/resourceclaims", resource("ResourceClaim", "rival", asks()))
+        uses = {"resourceClaims": [{"name": "gpu", "resourceClaimName": "rival"}]}
+        made = api.post("/api/v1/namespaces/default/pods", make.pod("other", scheduler_name="other", spec=uses))
+        rival = {"resource": "pods", "name": "other", "uid": made["metadata"]["uid"]}
+        with Following(api, CLAIMS, on_change=take):
+            make.create_all(api, make.gang("g", members=2, spec=template(api, "some", asks())))
+            assert len(set(wait_bound(pods, "g-", 2).values())) == 1
+        had = allocated({item["metadata"]["name"]: item for item in api.list(CLAIMS).items})
+        assert had.pop("rival") == taken
+        assert len({device for devices in had.values() for device in devices} - set(taken)) == 2
+    api.delete("/api/v1/namespaces/default/pods/other")
+    api.delete(f"{HERE}/resourceclaims/rival")

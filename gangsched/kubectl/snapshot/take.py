@@ -23,6 +23,7 @@ from gangsched.kube.http.faults import FORBIDDEN, NOT_FOUND, ApiFault
 from gangsched.kube.ports import silent
 from gangsched.kube.read import resources
 from gangsched.kube.read.shapes import ShapeTable
+from gangsched.kube.read.storage_wire import WireDeviceObject, WireResourceClaim
 from gangsched.kube.read.wire import ContainerStatus, WireCondition, WirePod
 from gangsched.kubectl.doctor.services import scheduler_settings
 from gangsched.kubectl.session import DONE, CannotAnswer, Session, lacking
@@ -39,7 +40,8 @@ _containers = msgspec.json.Decoder(list[ContainerStatus] | None)
 def all_resources() -> dict[str, resources.Resource[Any, Any]]:
     """Resources that the daemon reads, by plural name, except PodGroups."""
     required: tuple[Any, ...] = (resources.pods(ShapeTable()), resources.nodes(silent), resources.NAMESPACES)
-    optional: tuple[Any, ...] = (*resources.STORAGE, resources.DISRUPTION_BUDGETS, resources.SERVICES)
+    storage = (*resources.STORAGE, *resources.ALLOCATED)
+    optional: tuple[Any, ...] = (*storage, resources.DISRUPTION_BUDGETS, resources.SERVICES)
     return {each.name: each for each in (*required, *optional)}
 
 
@@ -126,7 +128,14 @@ def _read(
 
 
 def _pruned(wire: Any) -> Any:
-    """Without what stays undecoded: images and messages of containers are in there."""
+    """Without what stays undecoded: images and messages of containers are in there, and parameters of drivers."""
+    if isinstance(wire, WireDeviceObject):
+        wire.spec.pop("config", None)
+    if isinstance(wire, WireResourceClaim):
+        shown = wire.status or {}
+        shown.pop("devices", None)
+        for part in (wire.spec, shown.get("allocation") or {}):
+            (part.get("devices") or {}).pop("config", None)
     if isinstance(wire, WirePod):
         status = wire.status
         status.conditions = _again(status.conditions, _conditions)

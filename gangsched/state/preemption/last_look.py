@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence, Set
 
 from gangsched.model.gang import Placement
+from gangsched.model.objects import Pod
 from gangsched.model.preemption import UnitKind, Victim
 from gangsched.state.groups import Registry
 from gangsched.state.member_store import MemberStore
@@ -43,11 +44,18 @@ def needless(record: NominationRecord, members: MemberStore, room: Room, places:
     `room`.
     """
     spared: list[str] = []
+    served = {each.node for each in places if _has_devices(each.pod)}
     for unit in _units(record):
         there = [member for uid in unit if (member := members.get(uid)) is not None and member.node]
+        if any(member.node in served and _has_devices(member.pod) for member in there):
+            continue  # `room` does not count devices, for which they may be victims
         if room.spares(record, places, [(member.pod, member.node) for member in there]):
             spared += unit
     return spared
+
+
+def _has_devices(pod: Pod) -> bool:
+    return any(use.device for use in pod.claims)
 
 
 def _falls_below(gang_id: str, registry: Registry, victims: Set[str]) -> bool:
