@@ -114,7 +114,7 @@ class DeviceIndex:
     def apply(self, item: ResourceSlice | DeviceClass | DeviceTaintRule) -> set[str]:
         """Add or replace an object."""
         if isinstance(item, ResourceSlice):
-            return self._changed(self._slices.apply(item))
+            return self._changed(self._other(self._slices.apply(item)))
         if isinstance(item, DeviceClass):
             self.classes[item.name] = item
             return self._forget_rooms()
@@ -124,7 +124,7 @@ class DeviceIndex:
     def drop(self, kind: type, name: str) -> set[str]:
         """Remove a deleted object."""
         if kind is ResourceSlice:
-            return self._changed(self._slices.drop(name))
+            return self._changed(self._other(self._slices.drop(name)))
         if kind is DeviceClass:
             self.classes.pop(name, None)
             return self._forget_rooms()
@@ -177,6 +177,16 @@ class DeviceIndex:
             if use.devices[at].pool in use.overdrawn or not use.has_amounts(at, nothing):
                 return f"more of device {name} is allocated than there is"
         return ""
+
+    def _other(self, nodes: set[str]) -> set[str]:
+        """Those of the nodes whose pools differ from what is known: drivers rewrite slices that did not change."""
+        self._joint = None
+        return {
+            node
+            for node in nodes
+            if node not in self._pools
+            or list(map(_content, self._pools[node])) != list(map(_content, self._slices.local_pools(node)))
+        }
 
     def _rule(self) -> set[str]:
         self._slices.rules = tuple(self._rules.values())
@@ -383,3 +393,9 @@ class DeviceIndex:
                     f"request {request.name} asks for all devices, some of which belong to several nodes,"
                     " which gangsched does not allocate"
                 )
+
+
+def _content(pool: Pool) -> tuple[object, ...]:
+    """What counts of a pool that belongs to one node."""
+    devices = [(each.device, each.taints) for each in pool.devices]
+    return (pool.id, pool.incomplete, pool.invalid, devices, pool.counters)

@@ -267,3 +267,20 @@ def test_a_fault_is_found_again() -> None:
         assert verdict.reason is Reason.INVALID_CLAIM
         assert "no such key: absent" in verdict.told.text
     assert cluster.index.searches == 1
+
+
+def test_a_slice_that_is_rewritten_changes_nothing() -> None:
+    """A23: a new generation with the same devices frees no node and searches none again; one with others does."""
+    cluster = Cluster([[device("g0", "a")]])
+    pods = [cluster.ask(request(2))]
+    cluster.decide(pods)
+    searches = cluster.index.searches
+    more = (device("g0", "a"), device("g1", "a"))
+    for generation, devices in ((1, more[:1]), (2, more)):
+        again = ResourceSlice(
+            name="n0", driver="d", pool="n0", generation=generation, scope=NodeScope("n0"), devices=devices
+        )
+        changed = cluster.index.apply(again)
+        verdict = cluster.decide(pods)
+        assert (changed, bool(verdict.binds)) == ((set(), False) if generation == 1 else ({"n0"}, True))
+        assert (cluster.index.searches > searches) == (generation == 2)
