@@ -75,7 +75,7 @@ class Committer:
             placed = [(each.pod, each.node) for each in placements]
             record = self._registry.groups[verdict.group]
             gangs = tuple(self._registry.view(gang) for gang in record.gangs)
-            group = Group(id=verdict.group, gangs=gangs, min_children=record.min_children)
+            group = Group(id=verdict.group, gangs=gangs, min_children=record.min_children, topology=record.topology)
             if not keeps_together(group, placed, newest.table):
                 return False
         newest.respect_nominations(min((each.pod.priority for each in placements), default=0), but=verdict.group)

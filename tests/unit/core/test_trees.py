@@ -10,10 +10,11 @@ from gangsched.api import keys
 from gangsched.core.cycle import Limits
 from gangsched.model.gang import Refusal
 from gangsched.model.objects import Node, Pod
-from gangsched.model.protocol import Evict, PreparePreemption
+from gangsched.model.protocol import Applied, Bind, Evict, PreparePreemption
 from gangsched.model.reasons import Reason
 from gangsched.state import groups
 from gangsched.state.preemption import last_look
+from gangsched.turn import plan_of, prepare
 from tests.builders import NAMESPACE, members, node, pod, pod_group, shape
 from tests.world import World
 
@@ -381,6 +382,22 @@ def test_a_lost_member_comes_back_into_the_domain_of_its_tree() -> None:
     world.delete(*(each for each in pods if each.name.startswith("r1")))
     world.create(replica("r1"))
     assert set(world.settle().bound().values()) == zone
+
+
+def test_a_plan_that_leaves_the_domain_of_the_tree_is_dropped() -> None:
+    """B2: a node's label changes between plan and commit, so that two children would start in two zones."""
+    world = World(*zoned("x", "x"))
+    world.declare(pod_group("svc", None, gang_metadata=((keys.TOPOLOGY[0], "zone"),)))
+    world.create(replica("r0", topology="rack"), replica("r1", topology="rack"))
+    prepare(world.state, world.now_s, world.wall_s())
+    given = world.state.plan_input(world.now_s, world.wall_s())
+    assert given is not None
+    planned = plan_of(given, world.now_s, limits=None, policy=None)
+    assert len(planned.verdicts[0].binds) == 4
+    world.state.apply(Applied(node("n1", labels={"zone": "y", "rack": "r1"})), now_s=world.now_s)
+    actions = world.state.commit(planned, given.snapshot, now_s=world.now_s)
+    assert not any(isinstance(each, Bind) for each in actions)
+    assert started(world.settle()) == set()
 
 
 def test_a_domain_of_the_tree_that_cannot_be_read_refuses_it() -> None:
