@@ -20,7 +20,7 @@ from tests.unit.kubectl.fake_api import FakeApi, forbidden, listed, node, pod, p
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "kubectl.md"
 LACKS = (
     "gang team/training needs room for 2 more pods, each asking for 4 nvidia.com/gpu: there is room for 1. "
-    "4 nvidia.com/gpu are free in total, at most 4 on one node; a node offers up to 8. "
+    "4 nvidia.com/gpu are free in total, at most 4 on one node; the largest node has 8. "
     "0/2 nodes are available: 2 Insufficient nvidia.com/gpu."
 )
 CONTAINER = {"name": "main", "image": "pause", "resources": {"limits": {"nvidia.com/gpu": 4}}}

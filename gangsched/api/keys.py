@@ -141,7 +141,7 @@ INDEXES: Final = (
 """Labels or annotations that number the members of a gang, in order of precedence (semantics I3)."""
 
 PREEMPTION_DELAY: Final = ("gangsched.dev/preemption-delay", "kai.scheduler/preemption-delay")
-"""How long a group gives an autoscaler before it preempts (semantics V28); plain pods may state it as well."""
+"""How long a group gives an autoscaler before it preempts (semantics V28); plain pods may set it as well."""
 
 EXPECTED_RUNTIME: Final = "gangsched.dev/expected-runtime"
 SLURM_TIME_LIMIT: Final = "slurmjob.slinky.slurm.net/timelimit"

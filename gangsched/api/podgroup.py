@@ -124,7 +124,7 @@ def parse_pod_group(body: Mapping[str, Any], *, api_group: str = "", version: st
     if not api_group or not version:
         raise ValueError(f"PodGroup {namespace}/{name} has no apiVersion.")
     if api_group not in DIALECTS:
-        raise ValueError(f"PodGroup {namespace}/{name} is of {api_group}, which gangsched does not read.")
+        raise ValueError(f"PodGroup {namespace}/{name} has API group {api_group}, which gangsched does not support.")
     where = f"{DIALECTS[api_group].kind} {namespace}/{name}"
     reader = _PodGroupReader(where)
     declared = reader.declared(DIALECTS[api_group].spec, body.get("spec"))

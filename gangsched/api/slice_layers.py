@@ -49,7 +49,7 @@ def parse_slices(text: str) -> tuple[SliceLayer, ...] | None:
 
 def _slice_layer(stated: Mapping[str, object]) -> SliceLayer:
     if "preferred" in stated:
-        raise BadValue('has a "preferred" level of slices, which gangsched does not support: state it as "topology"')
+        raise BadValue('has a "preferred" level of slices, which gangsched does not support: set "topology" instead')
     if unknown := sorted(stated.keys() - {"size", "topology"}):
         raise BadValue(f"has the unknown field {quoted(unknown[0])}")
     size, topology = stated.get("size"), stated.get("topology")

@@ -37,7 +37,7 @@ class SetAside:
         if known == cause or (known is None and len(self._failed) >= REMEMBERED):
             return ()
         self._failed[key] = cause
-        text = f"{kind} {name} cannot be applied and is set aside{_meanwhile(item)}: {cause}"
+        text = f"gangsched cannot process {kind} {name}{_meanwhile(item)}: {cause}"
         return (RecordEvent(_ref(item), EventReason.SET_ASIDE, text, warning=True),)
 
     def applied(self, item: Any) -> None:

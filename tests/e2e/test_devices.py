@@ -246,7 +246,7 @@ def test_without_the_role_and_without_the_setting(plane: ControlPlane, api: Api)
     api.patch(ROLE, {"rules": role["rules"][1:]})
     try:
         with Daemon(plane, extra_args=ALL), Following(api, PODS) as pods:
-            wait_said(pods, "p", "this scheduler may not read deviceclasses, devicetaintrules, resourceslices")
+            wait_said(pods, "p", "gangsched has no permission to read deviceclasses, devicetaintrules, resourceslices")
             make.create_all(api, [make.pod("another")])
             wait_bound(pods, "another", 1)
     finally:

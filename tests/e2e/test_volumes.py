@@ -384,7 +384,7 @@ def test_without_the_rights(plane: ControlPlane, api: Api) -> None:
         with Daemon(plane) as daemon, Following(api, PODS) as pods:
             make.create_all(api, [*gang("with", "c0"), *make.gang("plain", members=2)])
             wait_bound(pods, "plain", 2)
-            wait_said(pods, "with-0", "this scheduler may not read csinodes, persistentvolumeclaims")
+            wait_said(pods, "with-0", "gangsched has no permission to read csinodes, persistentvolumeclaims")
             assert any(
                 "Pods with persistent volume claims have to wait" in line.get("event", "")
                 for line in daemon.log_lines()

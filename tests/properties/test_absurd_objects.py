@@ -321,7 +321,7 @@ def test_a_node_with_a_pod_that_is_set_aside_is_full(again: bool) -> None:
         world.update(bad, labels={"a": "b"})
     ((about, _, message),) = world.events("SetAside")
     assert about == "Pod ns/bad"
-    assert message.startswith("Pod ns/bad cannot be applied and is set aside")
+    assert message.startswith("gangsched cannot process Pod ns/bad;")
     assert "; until the object changes, node n-0 counts as full: OverflowError: too large" in message
     assert world.state.counts.set_aside == 2
     world.create(pod("p", gpus=2))

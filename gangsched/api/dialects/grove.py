@@ -26,7 +26,10 @@ PHASES: Final = {
     "Unknown": "Pending",
 }
 """Grove's phase for each of ours."""
-KEEP: Final = "gangsched keeps only one podgroup or all in a domain: state it for each of them or for the whole PodGang"
+KEEP: Final = (
+    "gangsched can require a domain only for a single podgroup or for the whole PodGang; set topologyConstraint there"
+    " instead"
+)
 
 
 class GroveSpec(DialectSpec):
@@ -112,7 +115,7 @@ class GroveSpec(DialectSpec):
                     of_parts[name]["required"] += levels["required"]
                     of_parts[name]["preferred"] += levels["preferred"]
             else:
-                unsupported.append(f"{field} requires a domain of several podgroups, and {KEEP}")
+                unsupported.append(f"{field} requires one domain for some of the podgroups: {KEEP}")
 
     def _minimums(self, where: str) -> tuple[dict[str, tuple[int | None, Any]], list[str]]:
         """Minimum and topologyConstraint of each podgroup by name; sentences about those that cannot be read."""

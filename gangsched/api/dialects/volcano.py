@@ -43,11 +43,14 @@ class VolcanoSpec(DialectSpec):
         if topology is not None and not isinstance(topology, dict):
             invalid.append(f"spec.networkTopology {quoted(topology)} of {where} is not an object: correct or remove it")
         elif topology is not None and topology.get("mode") == SOFT:
-            not_used.append(f"networkTopology of {where} is only preferred, and gangsched does not know HyperNodes")
+            not_used.append(
+                f"networkTopology of {where} is ignored: it is only a preference, and gangsched does not support"
+                " HyperNodes"
+            )
         elif topology is not None:  # "hard" is the default
             unsupported.append(
-                f"networkTopology of {where} asks for HyperNodes, which gangsched cannot do: state a node label in "
-                "gangsched.dev/topology, and remove it"
+                f"networkTopology of {where} asks for HyperNodes, which gangsched does not support: set "
+                "gangsched.dev/topology to a node label, and remove it"
             )
         for name, value, empty, asks in (
             ("minTaskMember", self.min_task_member, {}, "a minimum of each task"),

@@ -57,11 +57,11 @@ def _in_range(asked: int, least: int, policy: RequestPolicy) -> int:
         return asked
     unit = _unit(policy)
     if (unit == _MILLI and asked % unit) or asked > _LARGEST * unit:
-        raise DeviceFault("capacity request cannot be represented in the device's range arithmetic")
+        raise DeviceFault("the requested capacity is too large or too fine for the device's validRange")
     step, first = _up(policy.step, unit), _up(least, unit)
     rounded = first + -(-(_up(asked, unit) - first) // step) * step
     if rounded > _LARGEST:
-        raise DeviceFault("capacity request cannot be represented in the device's range arithmetic")
+        raise DeviceFault("the requested capacity is too large or too fine for the device's validRange")
     return rounded * unit
 
 

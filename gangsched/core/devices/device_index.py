@@ -390,8 +390,8 @@ class DeviceIndex:
             (found,) = questions.asked(DeviceClaim(name=claim.name, requests=((request,),)))[0]
             if found.every or len(self._joint) > _MOST_JOINT:
                 raise DevicesUnsupported(
-                    f"request {request.name} asks for all devices, some of which belong to several nodes,"
-                    " which gangsched does not allocate"
+                    f"request {request.name} asks for all devices, but some are shared by several nodes,"
+                    " and gangsched cannot allocate those"
                 )
 
 

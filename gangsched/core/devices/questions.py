@@ -44,7 +44,7 @@ class Questions:
         """The requests of a claim, each with its alternatives. Raises DeviceFault."""
         who = f"claim {claim.namespace}/{claim.name}"
         if claim.unknown:
-            raise DevicesUnsupported(f"{who} uses {claim.unknown}, which gangsched does not know")
+            raise DevicesUnsupported(f"{who} uses {claim.unknown}, which gangsched does not support")
         found, least = [], 0
         for alternatives in claim.requests:
             found.append([self._one(claim, request) for request in alternatives])
@@ -79,7 +79,7 @@ class Questions:
             raise DeviceFault(f"{who}: device class {request.class_name} does not exist")
         for thing, what in ((request.unknown, f"request {request.name}"), (of_class.unknown, f"class {of_class.name}")):
             if thing:
-                raise DevicesUnsupported(f"{what} uses {thing}, which gangsched does not know")
+                raise DevicesUnsupported(f"{what} uses {thing}, which gangsched does not support")
         for owner, sources in (
             (f"class {of_class.name}", of_class.selectors),
             (f"request {request.name}", request.selectors),
@@ -88,7 +88,7 @@ class Questions:
                 unknown = self.answers.unknown(source)
                 if unknown:
                     raise DevicesUnsupported(
-                        f"selector #{number} of {owner} uses {unknown}, which gangsched does not know"
+                        f"selector #{number} of {owner} uses {unknown}, which gangsched does not support"
                     )
         asked = Asked(request, of_class, request.count, [None] * len(self.devices))
         if request.mode == ALL:
@@ -109,7 +109,7 @@ class Questions:
                 name = "/".join(each.id)
                 what = device.unknown or "binding conditions"
                 raise DevicesUnsupported(
-                    f"{who}: asks for all devices, but device {name} uses {what}, which gangsched does not know"
+                    f"{who}: asks for all devices, but device {name} uses {what}, which gangsched does not support"
                 )
             if self.matches(asked, at, claim):
                 amounts = self.amounts(asked, at)

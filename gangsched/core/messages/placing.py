@@ -343,14 +343,14 @@ def _closed(short: Shortage) -> str:
 
 
 def _free(amounts: Amounts) -> str:
-    """`12 nvidia.com/gpu are free in total, at most 6 on one node; a node offers up to 8.`"""
+    """`12 nvidia.com/gpu are free in total, at most 6 on one node; the largest node has 8.`"""
     name = amounts.resource
     if not amounts.free_in_all:
-        return f"No {_noun(name)} is free; a node offers up to {format_quantity(name, amounts.offered)}."
+        return f"No {_noun(name)} is free; the largest node has {format_quantity(name, amounts.offered)}."
     in_all, on_one, offered = (
         format_quantity(name, each) for each in (amounts.free_in_all, amounts.free_on_one, amounts.offered)
     )
-    return f"{in_all} {_noun(name)} are free in total, at most {on_one} on one node; a node offers up to {offered}."
+    return f"{in_all} {_noun(name)} are free in total, at most {on_one} on one node; the largest node has {offered}."
 
 
 def _asks(shape: Shape) -> str:

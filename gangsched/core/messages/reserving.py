@@ -69,7 +69,8 @@ def not_reserved(why: NotReserved, *, wall_s: float) -> str:
                 else f"not reserved: {why.why}"
             )
         case NotEntitled.NAMESPACE:
-            return f"not reserved: namespace {why.namespace} has {counted(why.offers, 'reservation')}"
+            have = f"{counted(why.offers, 'reservation')}, the maximum (reservations_per_namespace)"
+            return f"not reserved: namespace {why.namespace} already has {have}"
         case NotEntitled.TOO_YOUNG:
             return f"not reserved{from_then_on}: {why.why}"
         case NotEntitled.NO_TIME:

@@ -29,6 +29,7 @@ from gangsched.model.gpu_policy import PRODUCT_LABEL
 from gangsched.model.objects import Pod
 from gangsched.model.plan import Need
 from gangsched.model.snapshot import Bools, Ints, NodeTable
+from gangsched.model.text import counted
 
 
 @dataclass(frozen=True, eq=False)
@@ -310,16 +311,16 @@ def _told(domains: Domains, best: int, holds: Ints, demand: Demand, *, is_home: 
     size, needed = domains.level.size, sum(demand.needs)
     if not size:
         return ""
-    lack = max(1, needed - int(holds[best]))
+    lacks = f"lacks room for {max(1, needed - int(holds[best]))} of {counted(needed, 'pod')}"
     if is_home:
-        return f"its other members are in {domains.level.name(best)}, which lacks {lack} of {needed}"
+        return f"its other members are in {domains.level.name(best)}, which {lacks}"
     few = int(np.count_nonzero(holds < needed))
     left = size - few
     torn = f"{'is' if left == 1 else 'are'} too fragmented" if demand.is_exact else "could not be filled"
     causes = [f"{n} {'has' if n == 1 else 'have'} too little free in total" for n in (few,) if n]
     causes += [f"{left} {torn}"] if left else []
     of_all = f"of {size} {'domain' if size == 1 else 'domains'}, {' and '.join(causes)}"
-    return f"no domain has room: the best, {domains.level.name(best)}, lacks {lack} of {needed}; {of_all}"
+    return f"no domain has room: the best, {domains.level.name(best)}, {lacks}; {of_all}"
 
 
 def _lacking(demand: Demand, scope: Scope) -> tuple[Gang, Pod]:

@@ -131,9 +131,9 @@ class Overruns:
     def _ignored_event(self, member: Member, until_s: float) -> RecordEvent:
         pod, until = member.pod, format_timestamp(int(until_s), seconds=False)
         text = (
-            f"pod {pod.key} runs for much longer than declared; the run times that namespace {pod.namespace} declares"
+            f"pod {pod.key} has run much longer than declared; declared run times of pods in namespace {pod.namespace}"
         )
-        text += f" are ignored until at least {until}"
+        text += f" are ignored until {until} or later"
         return RecordEvent(self._ref(member), EventReason.RUN_TIMES_IGNORED, text, warning=True)
 
     def _run_time(self, member: Member) -> RunTime:

@@ -32,7 +32,7 @@ def test_room_for_some_names_what_is_free_on_one_node() -> None:
     refusal = told(nodes, four(8), used={"n0": 2, "n1": 2, "n2": 2, "n3": 2})
     assert refusal.message == "gang ns/g needs room for 4 more pods, each asking for 8 nvidia.com/gpu"
     assert refusal.now.startswith(
-        "there is room for 0. 24 nvidia.com/gpu are free in total, at most 6 on one node; a node offers up to 8. 0/4"
+        "there is room for 0. 24 nvidia.com/gpu are free in total, at most 6 on one node; the largest node has 8. 0/4"
     )
     assert told(nodes, four(8), used={"n0": 5}).message == refusal.message
 
@@ -128,7 +128,7 @@ def test_a_plain_pod_is_told_as_kube_scheduler_would_and_more() -> None:
     busy = told(nodes, [pod("p", gpus=8)], used={"a": 1, "b": 2}, plain=True)
     assert busy.now == (
         "0/2 nodes are available: 2 Insufficient nvidia.com/gpu. 13 nvidia.com/gpu are free in total, at most 7 on one "
-        "node; a node offers up to 8."
+        "node; the largest node has 8."
     )
     assert busy.message == "pod ns/p asks for 8 nvidia.com/gpu"
     assert told(nodes, [pod("p", gpus=9)], plain=True).message.startswith("pod ns/p can never fit: it asks for 9")

@@ -100,7 +100,7 @@ def test_satisfied_gang_places_members_alone() -> None:
     assert note.reason is Reason.UNSCHEDULABLE
     assert note.message == "pod ns/g2 asks for 8 nvidia.com/gpu"
     assert note.now == (
-        "0/2 nodes are available: 2 Insufficient nvidia.com/gpu. No nvidia.com/gpu is free; a node offers up to 8."
+        "0/2 nodes are available: 2 Insufficient nvidia.com/gpu. No nvidia.com/gpu is free; the largest node has 8."
     )
 
 

@@ -50,7 +50,7 @@ def test_strict_gang_stops_at_the_first_member_it_cannot_spare() -> None:
     ), "the same pod whoever's turn it was"
     assert verdict.told.now == (
         "4 of 5 pods could be placed; pod ns/g4: 0/2 nodes are available: 2 Insufficient nvidia.com/gpu. "
-        "9 nvidia.com/gpu are free in total, at most 6 on one node; a node offers up to 6."
+        "9 nvidia.com/gpu are free in total, at most 6 on one node; the largest node has 6."
     )
     assert verdict.round is not None
     assert verdict.round.outcome is RoundOutcome.REFUSED

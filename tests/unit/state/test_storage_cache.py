@@ -155,7 +155,7 @@ def test_what_cannot_be_read_is_not_taken_for_absent() -> None:
     world.create(pod("plain"))
     world.told()
     assert world.bound() == {"plain": "n0"}
-    assert "this scheduler may not read persistentvolumeclaims, storageclasses" in world.condition(waiting)[1]
+    assert "gangsched has no permission to read persistentvolumeclaims, storageclasses" in world.condition(waiting)[1]
     world.say(Replaced(Claim, (known,)), Replaced(Volume, (Volume(name="v"),)))
     world.settle()
     assert world.bound() == {"plain": "n0"}

@@ -67,7 +67,7 @@ def _matches(charge: Charge, text: Value, source: Value) -> bool:
         compiled = pattern(source)
     except UnknownToSelectors as unknown:  # a pattern that is made while the selector is evaluated
         charge(_STEPS_A_STATE * MOST_STATES)
-        raise SelectorError(f"uses {unknown}, which gangsched does not know") from unknown
+        raise SelectorError(f"uses {unknown}, which gangsched does not support") from unknown
     charge(_STEPS_A_STATE * compiled.size)
     return compiled.found(text, charge)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class UnknownToSelectors(Exception):  # noqa: N818 - what gangsched does not know, not what went wrong
+class UnknownToSelectors(Exception):  # noqa: N818 - what gangsched does not support, not what went wrong
     """The selector uses something that gangsched does not support; `str()` continues "selector #0 of request gpu
     uses".
     """

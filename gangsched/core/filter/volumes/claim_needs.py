@@ -16,7 +16,7 @@ from gangsched.model.objects import ClaimUse, Pod
 from gangsched.model.reasons import Reason
 from gangsched.model.storage import ALLOCATING, READ_WRITE_ONCE_POD, RESOURCES, Claim, ResourceClaim, Storage, Volume
 
-UNREAD = "this scheduler may not read {}, which pods with {} need"
+UNREAD = "gangsched has no permission to read {}, which it needs {}"
 UNBOUND_IMMEDIATE = "pod has unbound immediate PersistentVolumeClaims"
 RESERVATIONS_MAX = 256
 """As many consumers as the API lets a ResourceClaim have."""
@@ -89,7 +89,9 @@ def _volume_problems(pod: Pod, found: Found, storage: Storage) -> Iterator[Refus
     """Without every kind no claim can be judged; then claims that are missing; then each claim in turn."""
     unread = storage.unread - {ResourceClaim} - ALLOCATING
     if found and unread:
-        yield _waits(UNREAD.format(", ".join(sorted(RESOURCES[kind] for kind in unread)), "volumes"))
+        yield _waits(
+            UNREAD.format(", ".join(sorted(RESOURCES[kind] for kind in unread)), "to schedule pods with volumes")
+        )
     for use, claim in found:
         if claim is None and not use.ephemeral:
             yield _waits(f'persistentvolumeclaim "{use.name}" not found')
@@ -124,7 +126,7 @@ def _device_problems(
 ) -> Iterator[Refusal]:
     """Why a claim cannot be used or allocated by this pod, whatever the nodes have."""
     if found and ResourceClaim in storage.unread:
-        yield _waits(UNREAD.format("resourceclaims", "resource claims"))
+        yield _waits(UNREAD.format("resourceclaims", "to schedule pods with resource claims"))
     for use, claim in found:
         problem = _device_problem(pod, use, claim, storage)
         if problem:
@@ -139,7 +141,7 @@ def _allocation_problems(claim: ResourceClaim, storage: Storage) -> Iterator[Ref
     if storage.allocator is None:
         yield _unsupported(f'resourceclaim "{claim.name}" is not allocated, and the setting "devices" is not "all"')
     elif unread:
-        yield _unsupported(UNREAD.format(", ".join(unread), "resource claims that are not allocated"))
+        yield _unsupported(UNREAD.format(", ".join(unread), "to allocate resource claims"))
     elif storage.awaits:
         yield _waits(f"waiting for the list of {', '.join(sorted(RESOURCES[kind] for kind in storage.awaits))}")
     elif claim.key in storage.shared:
@@ -147,9 +149,11 @@ def _allocation_problems(claim: ResourceClaim, storage: Storage) -> Iterator[Ref
             f'resourceclaim "{claim.name}" is not allocated, and several pods use it: gangsched allocates a claim'
             " for one pod only"
         )
-    elif claim.asks is None or claim.asks.unknown:
-        what = claim.asks.unknown if claim.asks is not None else "nothing that is known"
-        yield _unsupported(f'resourceclaim "{claim.name}" uses {what}, which gangsched does not know')
+    elif claim.asks is None:
+        yield _unsupported(f'resourceclaim "{claim.name}" has a spec that gangsched cannot read')
+    elif claim.asks.unknown:
+        what = claim.asks.unknown
+        yield _unsupported(f'resourceclaim "{claim.name}" uses {what}, which gangsched does not support')
     else:
         asked = (request for group in claim.asks.requests for request in group)
         lacking = (each for each in asked if each.class_name not in storage.allocator.classes)

@@ -105,7 +105,7 @@ def test_defaults_and_unknown_fields_ask_for_nothing(spec: dict[str, Any]) -> No
         (
             [podgroup("a"), podgroup("b"), podgroup("c")],
             {"topologyConstraintGroupConfigs": [config(["a", "b"], RACK)]},
-            f"{CONFIGS} requires a domain of several podgroups, and gangsched keeps only one",
+            f"{CONFIGS} requires one domain for some of the podgroups: gangsched can require a domain only",
         )
     ],
 )

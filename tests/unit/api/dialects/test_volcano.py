@@ -66,8 +66,8 @@ def test_defaults_and_unknown_fields_ask_for_nothing(fields: dict[str, Any]) -> 
     [
         (
             {"networkTopology": {"mode": "hard", "highestTierAllowed": 2}},
-            "networkTopology of PodGroup ns/g asks for HyperNodes, which gangsched cannot do: state a node label in "
-            "gangsched.dev/topology, and remove it",
+            "networkTopology of PodGroup ns/g asks for HyperNodes, which gangsched does not support: set "
+            "gangsched.dev/topology to a node label, and remove it",
         ),
         ({"networkTopology": {}}, "networkTopology of PodGroup ns/g asks for HyperNodes"),
         ({"networkTopology": {"mode": 3}}, "networkTopology of PodGroup ns/g asks for HyperNodes"),
@@ -107,7 +107,7 @@ def test_a_level_or_tree_that_cannot_be_read_refuses(field: str, value: object) 
     [
         ({"queue": "research"}, 'queue "research" of PodGroup ns/g is not used'),
         ({"priorityClassName": "high"}, 'priorityClassName "high" of PodGroup ns/g is not used: the priorities of its'),
-        ({"networkTopology": {"mode": "soft"}}, "networkTopology of PodGroup ns/g is only preferred"),
+        ({"networkTopology": {"mode": "soft"}}, "networkTopology of PodGroup ns/g is ignored: it is only a preference"),
         (
             {"minTaskMember": {"worker": 2, "ps": 1}},
             "minTaskMember of PodGroup ns/g is not used: its sum of 3 exceeds minMember 2",

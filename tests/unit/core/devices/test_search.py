@@ -96,19 +96,22 @@ def test_a_rule_taints_devices() -> None:
 @pytest.mark.parametrize(
     ("asked", "told"),
     [
-        (claim(request(selectors=('ip("a")',))), "selector #0 of request r uses ip(), which gangsched does not know"),
+        (
+            claim(request(selectors=('ip("a")',))),
+            "selector #0 of request r uses ip(), which gangsched does not support",
+        ),
         (
             claim(request(unknown="derivedAttributes")),
-            "request r uses derivedAttributes, which gangsched does not know",
+            "request r uses derivedAttributes, which gangsched does not support",
         ),
         (
             DeviceClaim(namespace="ns", name="c", unknown="priority"),
-            "claim ns/c uses priority, which gangsched does not know",
+            "claim ns/c uses priority, which gangsched does not support",
         ),
         (
             claim(request(mode=ALL)),
             "claim ns/c, request r: asks for all devices, but device d/p/g uses attribute list, which"
-            " gangsched does not know",
+            " gangsched does not support",
         ),
     ],
 )

@@ -124,7 +124,7 @@ def test_a_refusal_names_the_best_domain_and_what_it_lacks() -> None:
     nodes += rack("half", (8, 8)) + rack("torn", (6, 6, 6))
     verdict, _ = decided(builders.snapshot(nodes), builders.group(gang((2, 8), (1, 2))), most_plans=1)
     assert verdict.told.message.startswith(f"gang ns/g needs room for 3 more pods in one domain of {RACK}")
-    assert f"no domain has room: the best, {RACK}=half, lacks 1 of 3" in verdict.told.now
+    assert f"no domain has room: the best, {RACK}=half, lacks room for 1 of 3 pods" in verdict.told.now
     assert "of 5 domains, 5 have too little free in total" in verdict.told.now
     torn = builders.snapshot(rack("torn", (6, 6)))
     verdict, _ = decided(torn, builders.group(gang((1, 5), (1, 4), (1, 3))), most_plans=1)
@@ -138,7 +138,7 @@ def test_a_gang_that_is_in_a_rack_is_not_continued_in_another() -> None:
     missing = replace(gang((2, 8)), nodes=("a-0",), bound=1, min_member=3, total=3)
     verdict, _ = decided(builders.snapshot(nodes, [(there, "a-0")]), builders.group(missing), most_plans=1)
     assert not verdict.binds
-    assert f"its other members are in {RACK}=a, which lacks 2 of 2" in verdict.told.now
+    assert f"its other members are in {RACK}=a, which lacks room for 2 of 2 pods" in verdict.told.now
 
 
 def fragmented(rng: random.Random, racks: int, nodes: int) -> list[Node]:

@@ -249,7 +249,7 @@ def test_slices_in_a_required_domain() -> None:
     verdict = decided(nodes, gang(pods, TWO, topology=(BLOCK,)))
     assert {placement.node for placement in verdict.binds} == {"a", "b"}
     refused = decided(nodes[1:], gang(pods, TWO, topology=(BLOCK,)))
-    assert "no domain has room: the best, example.com/block=y, lacks 1 of 4" in refused.told.text
+    assert "no domain has room: the best, example.com/block=y, lacks room for 1 of 4 pods" in refused.told.text
 
 
 def test_members_with_ports_are_placed_whole_as_well() -> None:

@@ -74,7 +74,9 @@ def test_members_that_must_be_together_are_tried_in_every_rack() -> None:
     assert racks_of(verdict) == {"j": {"x"}}
     verdict, _ = decided(builders.snapshot(nodes[:-2]), builders.gang("ns/g", pods_of("j", 5, 4, 3, alone=False)))
     assert verdict.reason is Reason.UNSCHEDULABLE
-    assert "no domain has room: the best, topology.kubernetes.io/rack=r00, lacks 1 of 3" in verdict.told.now
+    assert (
+        "no domain has room: the best, topology.kubernetes.io/rack=r00, lacks room for 1 of 3 pods" in verdict.told.now
+    )
 
 
 def test_jobs_that_exclude_each_other_get_the_racks_that_take_all_of_them() -> None:

@@ -160,7 +160,11 @@ def test_a_loss_says_its_cause() -> None:
     world = waiting()
     reserve(world, reserved())
     reserve(world, big=NotReserved(why=NotEntitled.NAMESPACE, namespace="ns", offers=2))
-    assert condition(world) == ("False", "Lost", "not reserved: namespace ns has 2 reservations")
+    assert condition(world) == (
+        "False",
+        "Lost",
+        "not reserved: namespace ns already has 2 reservations, the maximum (reservations_per_namespace)",
+    )
     reserve(world, reserved())
     assert condition(world)[:2] == ("True", "Timed")
 
@@ -217,5 +221,8 @@ def test_who_is_far_behind_is_told_why() -> None:
     world.state.reports.note("ns/big", world.now_s)
     world.advance(5.0)
     (scheduled,) = (each for each in world.status("big")["conditions"] if each["type"] == "Scheduled")
-    assert "Not reserved: namespace ns has 2 reservations." in scheduled["message"]
+    assert (
+        "Not reserved: namespace ns already has 2 reservations, the maximum (reservations_per_namespace)."
+        in scheduled["message"]
+    )
     assert condition(world) == ("", "", "")

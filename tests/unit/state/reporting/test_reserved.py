@@ -172,9 +172,9 @@ def test_durations() -> None:
         (NotReserved(why=NotEntitled.IMPOSSIBLE), "not reserved: it would not start even on an empty cluster"),
         (
             NotReserved(why=NotEntitled.NAMESPACE, namespace="ml", offers=2),
-            "not reserved: namespace ml has 2 reservations",
+            "not reserved: namespace ml already has 2 reservations, the maximum (reservations_per_namespace)",
         ),
-        (NotReserved(why=NotEntitled.NAMESPACE, namespace="ml", offers=1), "namespace ml has 1 reservation"),
+        (NotReserved(why=NotEntitled.NAMESPACE, namespace="ml", offers=1), "namespace ml already has 1 reservation"),
         (
             NotReserved(why=NotEntitled.TOO_YOUNG, until_s=AT_S),
             "not reserved before 2026-11-22T14:05Z: it needs less than one node and has not waited long enough",

@@ -119,7 +119,7 @@ def test_claims_that_cannot_be_used(case: str) -> None:
 def test_unread_kinds_matter_to_those_who_use_them() -> None:
     """Without ResourceClaims only pods with such wait; without PersistentVolumeClaims those with devices do not."""
     verdict = decide(using("p", "d"), claims=(claim("d"),), unread=frozenset({ResourceClaim}))
-    assert "this scheduler may not read resourceclaims" in verdict.told.text
+    assert "gangsched has no permission to read resourceclaims" in verdict.told.text
     assert where(decide(using("p", "d"), claims=(claim("d"),), unread=frozenset({Claim}))) != {}
 
 
