@@ -7,6 +7,7 @@ from typing import Any
 from tests.mutants.mutant import bug
 
 TREES = "unit/core/test_trees.py"
+VICTIMS = "unit/core/preemption/test_units.py"
 
 
 @bug("I9", "core.trees:_has_surplus", TREES)
@@ -67,11 +68,11 @@ def children_start_outside_the_domain_of_their_tree(_: Any) -> Any:
     return lambda group, table: None
 
 
-@bug("V6", "core.preemption.units:_spare", TREES)
+@bug("V6", "core.preemption.units:_spare", VICTIMS)
 def a_tree_goes_whole_for_the_room_of_one_child(_: Any) -> Any:
     return lambda columns, staying, whole: whole & False
 
 
-@bug("V13", "state.preemption.last_look:_may_lose", TREES)
+@bug("V13", "state.preemption.last_look:_may_lose", VICTIMS)
 def a_child_that_is_needed_meanwhile_is_evicted(_: Any) -> Any:
     return lambda group_id, gang_id, registry, victims: True

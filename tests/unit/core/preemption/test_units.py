@@ -9,9 +9,14 @@ import numpy as np
 import pytest
 
 from gangsched.core.preemption.units import Units
+from gangsched.model.objects import Pod
 from gangsched.model.preemption import NotHelpful, Obstacle, Preemption, UnitKind, VictimScope
-from tests.builders import node
+from gangsched.model.protocol import Evict, PreparePreemption
+from gangsched.state.preemption import last_look
+from tests.builders import node, pod, shape
 from tests.running_cluster import RunningCluster, high, obstacle, victims
+from tests.unit.core.test_trees import replica, started, started_pods
+from tests.world import World
 
 # --- who may be a victim ----------------------------------------------------------------------------------------------
 
@@ -140,3 +145,93 @@ def test_gang_that_cannot_be_divided(rest: dict[str, Any], gone: int) -> None:
     assert len(victims(cluster.verdicts(high())["ns/high"])) == gone
     if gone == 1:
         assert obstacle(cluster, high(gpus=8))[0] is Obstacle.TOO_LITTLE
+
+
+# --- trees
+
+
+def bulk(world: World, number: int, least: int) -> list[Pod]:
+    """A tree of low priority that fills a node with each of its children, the last of which is the youngest."""
+    pods = [replica(f"r{each}", priority=-10, least=least, creation_s=100 + each) for each in range(number)]
+    created = world.create(*pods)
+    assert started(world.settle()) == {f"r{each}" for each in range(number)}
+    return created
+
+
+def preempted(world: World, *pods: Pod) -> set[str]:
+    """The gangs that run once these pods have started."""
+    world.create(pods)
+    for _ in range(6):
+        world.settle()
+        world.advance(40)
+    assert {each.name for each in pods} <= world.bound().keys()
+    return started_pods(world) - {"urgent"}
+
+
+def test_a_child_above_the_minimum_goes_before_the_tree() -> None:
+    """G10: for room of one node one of the youngest children goes whole, for room of three all of the tree."""
+    world = World(*(node(f"n{each}") for each in range(3)), preempts=True)
+    bulk(world, 3, 1)
+    left = preempted(world, pod("urgent-0", gpus=5, priority=5))
+    assert ("r0" in left, len(left)) == (True, 2)
+    assert preempted(world, pod("urgent-1", gpus=5, priority=5)) == {"r0"}
+    assert preempted(world, pod("urgent-2", gpus=5, priority=5)) == set()
+
+
+def test_the_lowest_children_go_first() -> None:
+    """G10: a child of lower priority is above the minimum, though it is older."""
+    world = World(node("a"), node("b"), preempts=True)
+    world.create(replica("r0", priority=-20, least=1, creation_s=100))
+    world.settle()
+    world.create(replica("r1", priority=-10, least=1, creation_s=101))
+    world.settle()
+    assert preempted(world, pod("urgent-0", gpus=5, priority=5)) == {"r1"}
+
+
+def test_a_child_that_the_minimum_needs_takes_the_tree_along() -> None:
+    """V6: no tree is left below its minimum, with all its children above it."""
+    world = World(*(node(f"n{each}") for each in range(3)), preempts=True)
+    bulk(world, 3, 3)
+    assert preempted(world, pod("urgent-0", gpus=5, priority=5)) == set()
+    world = World(*(node(f"n{each}") for each in range(3)), preempts=True)
+    bulk(world, 3, 2)
+    there = shape(5, node_selector=(("kubernetes.io/hostname", world.bound()["r0-0"]),))
+    assert preempted(world, pod("urgent-0", of=there, priority=5)) == set()
+
+
+@pytest.mark.parametrize("evictions", [0, 1, 2])
+def test_a_child_that_is_evicted_goes_whole_after_a_crash(evictions: int) -> None:
+    """V24: the other evictions are sent again, and the other child runs on."""
+    world = World(node("a"), node("b"), preempts=True)
+    bulk(world, 2, 1)
+    sent: list[object] = []
+
+    def fate(order: object) -> str:
+        sent.extend([order] if isinstance(order, Evict) else ())
+        return "later" if isinstance(order, Evict) and len(sent) > evictions else "bound"
+
+    world.fate = fate
+    world.create(pod("urgent-0", gpus=5, priority=5))
+    world.settle()
+    world.restart()
+    world.fate = lambda order: "bound"
+    for _ in range(4):
+        world.settle()
+        world.advance(40)
+    assert started_pods(world) == {"r0", "urgent"}
+
+
+def test_a_child_is_kept_if_another_one_ends_before_its_eviction() -> None:
+    """V13: at the last look the child that was above the minimum is needed."""
+    world = World(node("a"), node("b"), preempts=True)
+    pods = bulk(world, 2, 1)
+    world.fate = lambda order: "later" if isinstance(order, PreparePreemption) else "bound"
+    world.create(pod("urgent-0", gpus=5, priority=5))
+    world.settle()
+    record = world.state.preemptions.nominations.of("pod:ns/urgent-0")
+    assert record is not None
+    victims = set(record.victims)
+    assert last_look.changed(record, world.state.registry, victims) == ""
+    world.delete(*(each for each in pods if each.name.startswith("r0")))
+    world.state.refresh(world.now_s)
+    assert "children of a tree" in last_look.changed(record, world.state.registry, victims)
