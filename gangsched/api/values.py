@@ -152,7 +152,7 @@ def parse_topology(text: str) -> tuple[str, ...] | None:
 
 
 def parse_level(text: str) -> str | None:
-    """A node label; None for an empty text."""
+    """Parse the key of a node label (a topology level); None for an empty text. Raises BadValue."""
     if text and not LABEL_KEY.fullmatch(text):
         raise BadValue("is not a label key")
     return text or None

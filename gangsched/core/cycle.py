@@ -42,7 +42,7 @@ from gangsched.model.reservation import Reserving
 from gangsched.model.snapshot import Snapshot
 
 Notes: TypeAlias = tuple[tuple[str, Refusal], ...]
-"""What is told of single pods, by uid."""
+"""Refusals of single pods, by uid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +73,9 @@ def plan(
     """Decide every group of `queue` that is not `unchanged` on one ledger, at monotonic second `now_s`.
 
     At least one group is decided; groups beyond `limits` are returned in `Plan.left`. `looked_at` are the ids of the
-    groups that have been decided since a plan last left some undecided. They come last, so that n ready groups are
-    decided within n / `limits.groups` plans (decision 8), and namespaces alternate (Q4). A group that needs more work
+    groups already decided in the current pass over the queue; a pass takes several plans if `limits` cut them short.
+    These groups come last, so that n ready groups are decided within n / `limits.groups` plans (decision 8), and
+    namespaces alternate (Q4). A group that needs more work
     than one plan may do is returned as `unfinished`. The next plan receives it and continues, and spends half of its
     work on other groups. Without `reserving` no reservations are made, and without `preempting` no pod is preempted.
     """
@@ -308,13 +309,13 @@ def _round(group: Group, gangs: list[Gang], ledger: Ledger, totals: Ledger) -> V
 
 
 def _hopeless(group: Group, ledger: Ledger, totals: Ledger, gang: Gang) -> Refusal | None:
-    """What sums say of a gang of the group that fits not even by itself (P4)."""
+    """The refusal of a gang that does not fit even without the rest of its group, by sums (P4); None if it may fit."""
     found = pre_filter.arithmetic(replace(group, gangs=(gang,)), [gang], ledger, totals)
     return found[0] if found is not None else None
 
 
 def _gang_failed(group: Group, gangs: list[Gang], trial: rounds.Trial, ledger: Ledger, totals: Ledger) -> Refusal:
-    """What a Strict round that was rolled back says."""
+    """The refusal after a Strict round that was rolled back."""
     assert trial.culprit is not None
     gang, pod, refusal = trial.culprit
     if trial.lacks:

@@ -1,7 +1,7 @@
 """Devices, their classes and the claims for them, as in resource.k8s.io/v1.
 
-Amounts are billionths, so that all quantities are exact. `unknown` names the part of an object that gangsched does not
-know or support, "" if there is none: such a device is no candidate, and such a claim is refused.
+Amounts are billionths, so that all quantities are exact. `unknown` names a part of the object that gangsched does not
+support, or is "". A device with such a part is no candidate; a claim with one is refused.
 """
 
 from __future__ import annotations

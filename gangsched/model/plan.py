@@ -160,8 +160,8 @@ class Plan:
 class PlanInput:
     """Input of a plan from the state; the administrator's settings are passed separately.
 
-    `looked_at` are the ids of the groups decided since a plan last left some undecided. `unfinished` is from the last
-    plan.
+    `looked_at` are the ids of the groups already decided in the current pass over the queue; a pass takes several plans
+    if limits cut them short. `unfinished` is from the last plan.
     """
 
     snapshot: Snapshot

@@ -292,7 +292,7 @@ class CancelPreemption(msgspec.Struct, frozen=True, gc=False):
 
 
 class SetPodCondition(msgspec.Struct, frozen=True, gc=False):
-    """Write PodScheduled=False with this reason and message. The newest order for a uid replaces unsent ones."""
+    """Write PodScheduled=False with this reason and message. A newer action for the same uid replaces an unsent one."""
 
     uid: str
     namespace: str

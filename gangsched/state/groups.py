@@ -1,8 +1,8 @@
 """Gangs, and the groups in which they are decided.
 
 Invariant: every gang is in exactly one group; a declared group exists only while all its gangs list the same set
-(semantics I4); until then each gang is a group of its own that is refused. Gangs that name one parent are a group (I9).
-Only `refresh` rebuilds what changed.
+(semantics I4); until then each gang is a group of its own that is refused. Gangs with the same parent form one
+group (I9). Only `refresh` rebuilds what changed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MOST_CHILDREN = 128
 AT_A_TIME = 250
 """Gangs that are grouped anew in one refresh only because one changed that they name and are not decided with."""
 UNITS_A_GANG = 8
-"""What reading a gang costs beside its members, in the time that one of these takes, about 5 µs."""
+"""Cost of reading a gang without its members, in units of reading one member, about 5 µs."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -385,7 +385,7 @@ class Registry:
         return ""
 
     def _min_children(self, parent: str, gangs: tuple[str, ...]) -> int:
-        """What the PodGroup of the parent's name states, else the oldest child that states a minimum, else all."""
+        """The minimum in the PodGroup named as the parent, else in the oldest child with one, else all children."""
         records = sorted((self.gangs[each] for each in gangs), key=lambda each: (each.creation_s, each.id))
         stated = (self.gangs.get(parent), *records)
         specs = (each.spec for each in stated if each is not None and each.spec is not None)

@@ -49,7 +49,9 @@ class _Names:
                 del self._sorted[namespace]
 
     def alike(self, gang_id: str) -> list[tuple[int, str]]:
-        """(edits, gang id) of names that differ by at most `EDITS`, the most similar first."""
+        """PodGroup names of the namespace within edit distance `EDITS` of this gang's name, as (distance, id), closest
+        first.
+        """
         namespace, _, name = gang_id.partition("/")
         forwards, backwards = self._sorted.get(namespace, ([], []))
         near = {*_around(forwards, name), *(each[::-1] for each in _around(backwards, name[::-1]))} - {name}

@@ -1,6 +1,6 @@
 """Metrics of preemption (semantics V23).
 
-Invariant: as in `metrics`. The state counts, and `add` publishes the counts.
+Invariant: the state keeps the counters, and `add` copies them to Prometheus. Label values are bounded as in `metrics`.
 """
 
 from __future__ import annotations

@@ -50,14 +50,12 @@ Solution: TypeAlias = tuple[tuple[tuple[DeviceResult, ...], ...], ...]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DeviceKind:
-    """What the claims of a pod request, without names: claim number n is named `#n`. Equal kinds are the same
-    object.
-    """
+    """Requests of a pod's claims, without names: claim number n is named `#n`. Equal kinds are the same object."""
 
     claims: tuple[DeviceClaim, ...]
 
     def named(self, text: str, claims: Sequence[str]) -> str:
-        """A message in which the numbers of claims are replaced by the names of a pod's claims."""
+        """Replace the placeholders `#n` in a message with the names of a pod's claims."""
         for number, name in enumerate(claims):
             text = text.replace(f"claim /#{number}", f"claim {name}")
         return text
@@ -396,6 +394,6 @@ class DeviceIndex:
 
 
 def _content(pool: Pool) -> tuple[object, ...]:
-    """What counts of a pool that belongs to one node."""
+    """The facts about a pool of one node that the search depends on."""
     devices = [(each.device, each.taints) for each in pool.devices]
     return (pool.id, pool.incomplete, pool.invalid, devices, pool.counters)

@@ -38,7 +38,7 @@ class _RoomsOfKind:
 
 @dataclass(slots=True)
 class DeviceRooms:
-    """The rooms of nodes by kind of pod. A full cache is emptied."""
+    """Cache of the number of pods that a node's devices suffice for, by kind of pod. It is cleared when full."""
 
     _kinds: dict[Hashable, _RoomsOfKind] = field(default_factory=dict)
 

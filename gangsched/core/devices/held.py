@@ -10,7 +10,7 @@ from gangsched.model.devices import Counter, DeviceId, DeviceResult
 
 
 class Held:
-    """What claims hold in the whole cluster: devices, shares of devices, and the amounts of shares."""
+    """The devices that claims hold in the whole cluster, shares of devices, and the amounts of these shares."""
 
     def __init__(self, results: Iterable[DeviceResult] = ()) -> None:
         self.whole: set[DeviceId] = set()
@@ -33,10 +33,10 @@ class Held:
 
 
 class Use:
-    """Which of a node's devices are in use, by place.
+    """Allocations of one node's devices, indexed by position in `devices`.
 
-    `holders[at]` are the claims of the search that use the device as a whole, `shares[at]` is the number of shares in
-    use, and `used[at]` are the amounts of these shares. `left` is the remaining value of each counter. Invariant:
+    `holders[at]` are the claims of the search that use the device as a whole, `shares[at]` counts the allocated shares,
+    and `used[at]` sums their amounts by capacity. `left` is the remaining value of each counter. Invariant:
     `give_back` undoes `take`.
     """
 

@@ -25,7 +25,7 @@ PoolId: TypeAlias = tuple[str, str]
 
 @dataclass(frozen=True, eq=False)
 class PoolDevice:
-    """A device of a pool. `here`: the node can use it. `taints` are the device's own and those of taint rules."""
+    """A device of a pool. `here`: the node can use it. `taints`: from its ResourceSlice and from DeviceTaintRules."""
 
     id: DeviceId
     device: Device

@@ -83,7 +83,7 @@ class States:
 
     @property
     def steps(self) -> int:
-        """The steps that computing the states took: each request is evaluated for each device."""
+        """Search steps to compute the states: one question per request and device."""
         return len(self._requests) * len(self.questions.devices) // _QUESTIONS_A_STEP
 
     def at_most(self, claims: Iterable[DeviceClaim], pods: int) -> int:
@@ -97,7 +97,7 @@ class States:
         return min(pods, sum(not self.use.is_taken(at) for at in places) // max(1, fewest))
 
     def _kind(self, questions: Questions, at: int, found: PoolDevice) -> Hashable:
-        """What does not change while devices are taken; None if no request may have the device."""
+        """The part of a device's state that taking devices does not change; None if no request may use it."""
         may: list[Hashable] = []
         for claim, asked in self._requests:
             try:

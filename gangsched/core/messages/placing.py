@@ -259,7 +259,7 @@ def lacking(gangs: Iterable[Gang], placed: Mapping[str, int]) -> str:
 
 
 def holds_lost(nodes: Sequence[str]) -> Refusal:
-    """Refusal after nodes on which members held room were removed (semantics R3)."""
+    """Refusal of a group whose held nodes were removed (semantics R3)."""
     text = f"the room held on {named(nodes)} was lost; the members are placed again"
     return Refusal(Reason.UNSCHEDULABLE, text)
 

@@ -185,7 +185,9 @@ class NeededSums:
 
 
 class Tally:
-    """Totals in plain integers, updated while pods are spared one by one; `spare` members of each kind may be lost."""
+    """Totals in plain integers, updated while victims are dropped from the set one by one. `spare[k]`: places for
+    members of kind k beyond the number needed.
+    """
 
     def __init__(self, sums: NeededSums, free: Ints) -> None:
         """`free[r][n]` is what is free when everything chosen is gone. Raises OutOfWork."""

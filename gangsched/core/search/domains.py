@@ -256,7 +256,9 @@ class Required:
         return "search" if self._packed(domain, self.domains.scope(domain), search=False) is False else ""
 
     def scopes(self) -> Iterator[Scope]:
-        """Yield the required scopes without preferences, best first; the last one is the best insufficient one."""
+        """Yield the required domains with enough room, best first, ignoring preferred domains; then the best of those
+        with too little, for the refusal's message.
+        """
         domains, demand = self.domains, self.demand
         candidates = np.flatnonzero(self.enough)
         holds_all = None

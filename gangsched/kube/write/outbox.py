@@ -107,7 +107,7 @@ class Outbox(Generic[V]):
         return key in self._orders
 
     def put(self, key: Hashable, value: V, *, after_s: float = 0.0) -> None:
-        """Write `value` for `key`, replacing an unsent value; if there is none, not before `after_s` have passed."""
+        """Queue `value` for `key`. It replaces an unsent value, else it is sent after `after_s` at the earliest."""
         self.counts.ordered += 1
         order = self._orders.get(key)
         if order is None:

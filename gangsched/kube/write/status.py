@@ -99,11 +99,11 @@ class StatusWriter:
                 self.pod_groups.put((order.api_group, order.namespace, order.name), order)
 
     def answered(self, outcome: Outcome) -> None:
-        """Send the writes about a pod that waited until its bind was answered."""
+        """Send the writes that were waiting for the answer to this pod's bind."""
         self.conditions.answered(outcome.uid)
 
     def cleared(self, uid: str) -> None:
-        """Send the refusal of a pod that waited until its nomination was cleared."""
+        """Send the refusal that was waiting until the nomination of this pod was cleared."""
         self.conditions.answered(uid)
 
     def forget(self, uid: str) -> None:

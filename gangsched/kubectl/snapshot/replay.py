@@ -1,4 +1,4 @@
-"""`replay`: what the daemon would decide on a snapshot, with its own state and `plan()`, without a cluster.
+"""`replay`: run the daemon's state and `plan()` on a snapshot, without a cluster, and print what it would decide.
 
 Invariant: objects are decoded as in the daemon. The replay starts like a daemon after a restart: state that is only in
 memory (rounds, yields, waiting times) is not in a snapshot. The messages come from the daemon's own reports.

@@ -1,9 +1,9 @@
 """Which group may hold lower-priority groups back from the nodes that it may use (semantics V27).
 
-Invariant: one group at a time does so: the first in rank that waits for room which it may preempt and that has time
-left. Each group has `hold_back_s` in total from the start of its wait until it starts or is gone. All groups of a
-namespace and priority share that time, followed by a rest of `RESTS` times as long; otherwise a gang that is recreated
-repeatedly would hold others back indefinitely. Nodes that are opened again are reported to the cluster, so that waiting
+Invariant: at most one group does so: the highest-ranked waiting group that may preempt and has time left. A group has
+`hold_back_s` in total, from the start of its wait until it starts or is gone. The groups of a namespace and priority
+share one budget of that length, followed by a rest `RESTS` times as long; otherwise a gang that is recreated repeatedly
+would hold others back indefinitely. Nodes that are opened again are reported to the cluster, so that waiting
 groups are examined.
 """
 

@@ -1,7 +1,8 @@
 """Current reservations, and the last reports about them (semantics H13, H14).
 
-Invariant: a reservation is reported again only if `Told.is_out_of_date`, and its end is reported once. From an earlier
-process only the stored condition of the PodGroup is known; it stays until this process has a result (H16).
+Invariant: a reservation is reported again only if it differs enough from the last report (`Told.is_out_of_date`), and
+its end is reported once. From an earlier process only the stored condition of the PodGroup is known; it stays until
+this process has a result (H16).
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from gangsched.state.timers import Timers
 COMPARED_EVERY_S: Final = 30.0
 UNTIL_A_NODE_CHANGES: Final = frozenset({NotEntitled.IMPOSSIBLE, NotEntitled.REFUSED})
 OF_A_FENCE: Final = frozenset({NotEntitled.REFUSED, NotEntitled.FENCE_OVER})
-"""What a change of the group does not end: else whoever edits a pod every minute would have a fence without an end."""
+"""Causes that a change of the group does not end: else whoever edits a pod each minute would have an endless fence."""
 REASONS: Final = UNTIL_A_NODE_CHANGES | OF_A_FENCE | {NotEntitled.TOO_YOUNG}
 
 
@@ -41,7 +41,9 @@ class Ineligibility(NamedTuple):
 
 
 class Ineligible:
-    """Ineligible groups by id. Times are epoch seconds (`wall_s`) or monotonic seconds (`now_s`)."""
+    """Groups that may not become heads, by id, with the reason. Times are epoch seconds (`wall_s`) or monotonic seconds
+    (`now_s`).
+    """
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -76,7 +78,7 @@ class Ineligible:
             self.pop(group)
 
     def over(self, snapshot: Snapshot, now_s: float, wall_s: float) -> set[str]:
-        """Groups that may be heads again: by time, or because of a changed node."""
+        """Groups whose ineligibility ended, because its time is over or a node changed."""
         found: set[str] = set()
         if snapshot.table is not self._compared or self._cluster.offers_more:
             found |= self._compare(snapshot, now_s)
