@@ -1,8 +1,8 @@
 """The VolumeBinder writes claims and volumes before binds, as PreBind of kube-scheduler's VolumeBinding does.
 
 Invariant: it writes each decision once, and answers with the resulting versions, or with exactly one BindFailed per
-pod. It does not wait for claims to be bound, because the state sees that in the watch. A pod that uses ResourceClaims is
-first added to them, and its bind is then passed to the binder; other binds are passed on directly. A request for a
+pod. It does not wait for claims to be bound, because the state sees that in the watch. A pod that uses ResourceClaims
+is first added to them, and its bind is then passed to the binder; other binds are passed on directly. A request for a
 volume is withdrawn only while it is still the same request and no volume exists yet.
 """
 
