@@ -285,6 +285,33 @@ def test_forgeries_of_resource_claims_are_refused(thief: Api, api: Api) -> None:
     api.delete(f"{DEVICES}/shared")
 
 
+def test_of_a_resource_claim_one_finalizer_may_be_added(thief: Api, api: Api) -> None:
+    """What an allocation needs and nothing else; without its role, devices are neither allocated nor freed."""
+    request = {"name": "gpu", "exactly": {"deviceClassName": "gpu.test"}}
+    meta = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "bare"}}
+    api.post(DEVICES, {**meta, "spec": {"devices": {"requests": [request]}}})
+    for forged in ({"labels": {"a": "b"}}, {"finalizers": ["example.com/x"]}):
+        assert_denied(thief, api, f"{DEVICES}/bare", {"metadata": forged}, policy="gangsched-resource-claim-finalizer")
+    ours = {"metadata": {"finalizers": ["resource.kubernetes.io/delete-protection"]}}
+    assert answered(thief, "PATCH", f"{DEVICES}/bare", ours) == (200, "")
+    result = {"request": "gpu", "driver": "gpu.test", "pool": "p", "device": "d"}
+    allocated = {"status": {"allocation": {"devices": {"results": [result]}}}}
+    freed = {"status": {"allocation": None}}
+    role = "/apis/rbac.authorization.k8s.io/v1/clusterroles/gangsched-devices"
+    rules = api.get(role)["rules"]
+    api.patch(role, {"rules": []})
+    try:
+        assert answered(thief, "PATCH", f"{DEVICES}/bare/status", allocated)[0] == DENIED
+        api.patch(f"{DEVICES}/bare/status", allocated)
+        assert answered(thief, "PATCH", f"{DEVICES}/bare/status", freed)[0] == DENIED
+    finally:
+        api.patch(role, {"rules": rules})
+    assert answered(thief, "PATCH", f"{DEVICES}/bare/status", freed) == (200, "")
+    assert answered(thief, "PATCH", f"{DEVICES}/bare/status", allocated) == (200, "")
+    api.patch(f"{DEVICES}/bare/status", freed)
+    api.delete(f"{DEVICES}/bare")
+
+
 # --- PodGroups and Events ---------------------------------------------------------------------------------------------
 
 
