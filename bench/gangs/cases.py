@@ -19,6 +19,8 @@ NAMESPACE = "default"
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 NATIVE_VERSIONS = {"": "v1alpha2", "1.37": "v1beta1"}
 """By release of Kubernetes the version of native gangs; "" is what is built by default."""
+GATES_GONE = {"1.37": {"GangScheduling"}}
+"""Gates that a release does not know any more, because what they switched on is always there."""
 GROUPS = f"/apis/scheduling.x-k8s.io/v1alpha1/namespaces/{NAMESPACE}/podgroups"
 
 SEED = 1

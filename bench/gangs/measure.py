@@ -21,6 +21,7 @@ from control_plane.components import APISERVER, ETCD
 from control_plane.plane import ControlPlane
 
 from bench.gangs.cases import (
+    GATES_GONE,
     NATIVE_VERSIONS,
     PODS,
     RACK_SIZE,
@@ -52,9 +53,10 @@ def measure(case: Case, contender: Contender, pods_per_s: float = 0.0) -> Result
     """Start a control plane, measure, stop everything; `pods_per_s` is the pace of a paced case."""
     is_native = contender.dialect is Dialect.NATIVE
     runtime = [f"scheduling.k8s.io/{NATIVE_VERSIONS[case.release]}=true"] if is_native else []
-    gates = (
-        {**contender.gates, "TopologyAwareWorkloadScheduling": True} if case.one_rack and is_native else contender.gates
-    )
+    gone = GATES_GONE.get(case.release, set())
+    gates = {gate: on for gate, on in contender.gates.items() if gate not in gone}
+    if case.one_rack and is_native:
+        gates["TopologyAwareWorkloadScheduling"] = True
     with ControlPlane(for_load=True, feature_gates=gates, runtime_config=runtime, release=case.release) as plane:
         if contender.is_ours:
             apply_manifests(Api.of(plane))
