@@ -97,7 +97,7 @@ def _shortage(shape: Shape, group: Group, ledger: Ledger, totals: Ledger) -> Sho
 
 
 def _closed(shape: Shape, ledger: Ledger) -> tuple[str, ...]:
-    """What keeps the shape off nodes that offer all it asks for; taints by name where they are few."""
+    """Reasons that exclude the shape from nodes with enough allocatable resources; few taints are named."""
     enough = ledger.table.everywhere()
     for name, asked in shape.requests:
         row = ledger.resources.get(name)

@@ -31,7 +31,7 @@ from gangsched.model.resources import CPU, MEMORY
 from gangsched.model.snapshot import Bools, Ints
 
 STRANDED = 4
-"""What one accelerator that nobody can use any more costs, in units of `worth`."""
+"""Cost of one accelerator that no pod can use any more, in units of `worth`."""
 
 
 @dataclass(slots=True, eq=False)
@@ -267,7 +267,7 @@ def worth(free: Ints) -> Ints:
 
 
 def _price(free: Ints) -> Ints:
-    """What `least_harm` takes the difference of: 1000 times the worth and 500 times the square of what is free."""
+    """Price of what is free, of which `least_harm` takes differences: 1000 times its worth and 500 times its square."""
     if free.max(initial=0) < len(_PRICES):
         return _PRICES[free]
     return 1000 * worth(free) + 500 * free * free

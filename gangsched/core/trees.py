@@ -28,7 +28,7 @@ from gangsched.model.plan import Need, Verdict
 
 Decide: TypeAlias = Callable[[Group], Verdict]
 Made: TypeAlias = tuple[Verdict, Sequence[Gang]]
-"""What was decided of some children."""
+"""The verdict on some children."""
 UNITS_A_CHOICE = 10
 """Units of coming to one choice of children, with a fifth of one for each child of it."""
 UNITS_A_PART = 100
@@ -192,7 +192,7 @@ class TreeDecision:
     # --- placing children -------------------------------------------------------------------------------------------
 
     def _fit(self, name: str, chosen: Sequence[Gang]) -> list[Made] | Verdict:
-        """What places all of these children, else the refusal of some of them.
+        """The decisions that place all of these children, else the refusal of some of them.
 
         Those that require domains take them one after the other, and are packed together where one finds none beside
         those before it.

@@ -208,7 +208,7 @@ class ClaimBinding:
         return [_release(member, claims)] if claims else []
 
     def _aftermath(self, members: list[Member], withdrawn: list[ReleaseClaims]) -> str:
-        """What becomes of the claims of these members: volumes that exist are their owner's."""
+        """The sentence about the claims of these members: volumes that exist stay with their owner."""
         storage = self._cluster.storage_cache
         keys = {each.key for member in members for each in _prepared(member)}
         made = sorted(key for key in keys if (claim := storage.claim(key)) is not None and claim.bound)

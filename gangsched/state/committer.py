@@ -211,7 +211,7 @@ class Committer:
 
 
 def _sought(verdict: Verdict) -> tuple[Need, ...]:
-    """What room may help the group: with nominated nodes, room elsewhere for one member may be enough (V11)."""
+    """The needs whose room may help the group: with nominated nodes, room for one member may be enough (V11)."""
     if verdict.reason is not Reason.PREEMPTING:
         return verdict.needs
     return tuple(replace(need, count=1 if len(verdict.needs) == 1 else 0) for need in verdict.needs)

@@ -246,7 +246,7 @@ class EventHandlers:
         return _same(old, new) and (old.nominated_node == new.nominated_node or new.scheduler_name in self._names)
 
     def _bad_values(self, pod: Pod) -> tuple[RecordEvent, ...]:
-        """What is wrong with what a plain pod states; a gang's condition says it of its members (semantics E4)."""
+        """Events about bad values of a plain pod; for members, the gang's condition names them (semantics E4)."""
         run_times = run_time(pod.run_time_metadata, where=f"pod {pod.key}").problems
         _, delays = preemption_delay(pod, self._registry.defaults)
         owner = owner_problem(pod)

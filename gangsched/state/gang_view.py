@@ -137,7 +137,7 @@ def _placements(members: list[Member]) -> tuple[Placement, ...]:
 
 
 def _refused(gang: Gang, pod_group: PodGroup | None) -> Refusal | None:
-    """What a PodGroup asks that cannot be honoured: a refusal that names the field, never a start without it."""
+    """The refusal of a PodGroup with a field that cannot be honoured; the refusal names the field."""
     if pod_group is None:
         return None
     if pod_group.invalid:

@@ -60,7 +60,7 @@ class GangRecord:
 
     @property
     def reported(self) -> Reported:
-        """What was last reported about the gang; created on first use, because most plain pods need none."""
+        """The last reports about the gang; created on first use, because most plain pods need none."""
         if self._reported is None:
             self._reported = Reported()
         return self._reported

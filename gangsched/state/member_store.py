@@ -20,7 +20,7 @@ from gangsched.state.members import SEEN, TAKES_ROOM, Change, Member, State, nex
 from gangsched.state.stamps import Stamps
 
 UNSEEN = frozenset({Change.CLAIMS_WRITTEN, Change.ANSWERED_BOUND})
-"""What changes nothing for its gang: a member counts as bound from Permit on."""
+"""Changes that mean nothing for the gang: a member counts as bound from Permit on."""
 OF_ITS_GANG = frozenset({State.HELD, State.KEPT, State.RETRY})
 """The states that a member has only through its gang."""
 KEEPS_SELECTIONS = frozenset({State.HELD, State.KEPT, State.WAITING_FOR_CLAIMS, State.BINDING})

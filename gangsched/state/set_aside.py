@@ -67,7 +67,7 @@ def _name(item: Any) -> str:
 
 
 def _meanwhile(item: Any) -> str:
-    """What counts until it changes."""
+    """The part of the sentence that says what is assumed until the object changes."""
     match item:
         case Pod() if item.node_name:
             return f"; until the object changes, node {item.node_name} counts as full"

@@ -136,7 +136,7 @@ def _of_nominations(state: SchedulingState) -> Iterator[str]:
 
 
 def _of_pending(state: SchedulingState) -> Iterator[str]:
-    """What metrics say of those that wait is a recount."""
+    """The counts of waiting pods in the metrics equal a recount."""
     kept, counted = state.pending.now(), count_pending(state.registry)
     if kept != counted:
         yield f"{kept} is counted as waiting, and should be {counted}"

@@ -176,7 +176,7 @@ def _decision(record: GangRecord, group: GroupRecord | None, by_state: Mapping[s
 
 
 def _told_by_another(record: GangRecord) -> tuple[str, str]:
-    """What the leader wrote: on the PodGroup, which has the facts (E1), else on the oldest waiting pod."""
+    """The leader's report: on the PodGroup, which has the facts (E1), else on the oldest waiting pod."""
     pod_group = record.pod_group
     if pod_group is not None:
         kind = scheduled_condition(pod_group.api_group, pod_group.version)

@@ -206,7 +206,7 @@ class DeviceSearch:
         return status
 
     def _amounts(self, claim: int, asked: Asked, at: int) -> dict[str, int] | None:
-        """What is taken of the device's capacities, None if the device cannot be had as it is."""
+        """Amounts that the request takes of the device's capacities; None if it cannot use the device now."""
         each = self._questions.devices[at]
         if self._is_taken(claim, asked, at):
             return None
@@ -226,7 +226,7 @@ class DeviceSearch:
         return amounts if amounts is not None and self._use.has_amounts(at, amounts) else None
 
     def _new_values(self, claim: int, asked: Asked, at: int) -> list[tuple[list[Attribute], Attribute]] | None:
-        """What the device adds to each constraint that concerns the request, None if one would not hold."""
+        """The values so far and the device's value, for each constraint on the request; None if one is violated."""
         found = []
         for kept, constraint in zip(self._values[claim], self._claims[claim].constraints, strict=True):
             if constraint.concerns(asked.request):

@@ -23,7 +23,7 @@ from gangsched.model.snapshot import Codes, Ints, NodeTable
 
 ZONE = "topology.kubernetes.io/zone"
 OF_A_ZONE = 5 - 1
-"""What a zone costs by itself, maxSkew - 1. What a node does is the same for every node."""
+"""Cost of a zone by itself, maxSkew - 1. That of a node is the same for every node."""
 SCALE = 1_000
 """Costs are whole numbers, so that what is taken back leaves exactly what was there."""
 FARTHEST = 2**48

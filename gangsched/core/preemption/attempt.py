@@ -32,7 +32,7 @@ from gangsched.model.snapshot import Bools
 ROUNDS = 24
 """Rounds of one attempt; what is left is for the next plan (V25)."""
 BY_CHOICE = frozenset({Obstacle.TOO_MANY, Obstacle.BUDGET})
-"""What was chosen is the obstacle: there was room, and other pods might do."""
+"""Obstacles of the victims that were chosen: there was room, and other victims may be possible."""
 LEFT_OVER = 2_000
 """Units of a plan that are left where a choice is put off, for who is held back meanwhile."""
 NAMES_A_UNIT = 8
@@ -128,7 +128,7 @@ class Attempt:
         return self._until_older(found) if isinstance(found, NotHelpful) and found.why in BY_CHOICE else found
 
     def _until_older(self, found: NotHelpful) -> NotHelpful:
-        """What was found, with the moment at which one more pod may be chosen, and so another choice be made."""
+        """`found` with the time at which another pod may be evicted, so that another choice is possible."""
         columns = self.columns
         young = columns.young & ~columns.foreign & ~columns.spared & (columns.priority < self.preemptor.right)
         if not young.any():
@@ -198,7 +198,7 @@ class Attempt:
         return None
 
     def _chosen_before(self, known: NotHelpful, units: Units) -> Choice:
-        """What the last plan chose, without units that may not be evicted any more."""
+        """The choice of the last plan, without units that may not be evicted any more."""
         columns, names = self.columns, set(known.resume)
         self.ledger.work.charge(len(columns) // NAMES_A_UNIT)
         pods = [i for i in np.flatnonzero(units.single).tolist() if columns.pod(i).uid in names]

@@ -189,7 +189,7 @@ def highest(values: Ints, at: Ints, number: int) -> Ints:
 
 
 def _worth(shape: Shape, ledger: Ledger) -> int:
-    """What a pod of the shape uses, in thousandths of accelerators; of cores if it has none (V8)."""
+    """Use of a pod of the shape in thousandths of accelerators, or of cores if it requests none (V8)."""
     asked = dict(shape.requests)
     accelerators = [name for name in asked if name in ledger.resources and ledger.policy.is_accelerator(name)]
     if not accelerators:

@@ -45,9 +45,9 @@ PODS_A_UNIT = 4
 COVERED_A_UNIT = 3
 """Pods under PodDisruptionBudgets that are counted in one unit, once a plan."""
 LOOK_UNITS, ATTEMPT_UNITS = 150, 1_500
-"""What counts to find out whether a group preempts, and an attempt however few pods run: about 15 small ones a plan."""
+"""Units for finding out whether a group preempts, and least units of an attempt: about 15 small ones per plan."""
 NOMINATION_UNITS = 200
-"""What each group counts for which an attempt makes room together with others."""
+"""Units for each group for which an attempt makes room together with others."""
 
 Decide = Callable[[Group], Verdict]
 """Decides one group on the ledger as it is."""

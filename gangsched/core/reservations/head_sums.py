@@ -109,7 +109,7 @@ def _asks(head: Head, empty: Ledger) -> list[_Ask]:
 
 
 def _min_resources(gang: Gang, empty: Ledger) -> list[tuple[int, int, Bools]]:
-    """What P4 asks of `minResources`: the resource, how much of it must be free in sum, on which nodes."""
+    """Requirements of `minResources` (P4): the resource, how much of it must be free in sum, and on which nodes."""
     if not gang.min_resources or not gang.pending:
         return []
     nodes = ~empty.table.everywhere()

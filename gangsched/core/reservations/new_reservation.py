@@ -59,7 +59,7 @@ class Reservation:
 
 @dataclass(slots=True)
 class _Standing:
-    """What has been reserved so far, while the heads after it are looked at."""
+    """The reservations made so far, while later heads are examined."""
 
     reservations: list[Reservation] = field(default_factory=list)
     fenced: set[str] = field(default_factory=set)

@@ -64,7 +64,7 @@ class Records:
         return Kept(group.id, group.priority, each.at_s, each.nodes, change.copy()), rows
 
     def _change(self, each: Reservation, beside: Sequence[Reservation]) -> tuple[Ints, Ints]:
-        """What is free on its nodes at its time and is not now, beside it and others; and the rows of what it asks."""
+        """Room that becomes free on its nodes until its time, beside it and others; and its resources' rows."""
         ledger, index = self._ledger, self._ledger.table.index
         kept = Kept("", 0, each.at_s, each.nodes, _no_change(each, ledger))
         over_by_then = (on for there in self._on_nodes(each) for on in there if on.ends_s <= each.at_s)
@@ -112,7 +112,7 @@ class Records:
             del memo[key]
 
     def _facts(self, each: Reservation) -> tuple[Any, ...]:
-        """What the room of a reservation rests on; mostly the same objects as before, which are compared quickly."""
+        """Facts on which a reservation's room depends; mostly the same objects as before, so comparing is quick."""
         return self._ledger.table, self._ledger.resources, each, self._on_nodes(each)
 
     def _on_nodes(self, each: Reservation) -> There:
@@ -127,7 +127,7 @@ class Records:
         return found
 
     def _recall(self, what: str, group: str, facts: tuple[Any, ...], make: Callable[[], T]) -> T:
-        """What `make` gives for these facts, remembered from plan to plan for each group."""
+        """The result of `make` for these facts, cached from plan to plan for each group."""
         known = self._given.memo.get((what, group))
         if known is None or known[0] != facts:
             known = self._given.memo[what, group] = facts, make()

@@ -168,7 +168,7 @@ class Standing:
                 self._make_next([each for each in self._chosen() if each.group.id == group.id])
 
     def _cannot_be_head(self, head: Head) -> NotReserved | None:
-        """What is known without a round; None for a group that may be one, or is."""
+        """Why the group cannot be a head, if that is known without a round; None if it may be one, or is one."""
         if head.group.id in self._heads:
             return None
         young = too_young(head, self._nothing_runs(), self._given.limits, wall_s=self._given.wall_s)
@@ -186,7 +186,7 @@ class Standing:
                 return
 
     def _bounded(self, act: Callable[[], T]) -> T | None:
-        """What `act` returns; None where this plan has no work left for it, nor for others."""
+        """The result of `act`; None if the plan has no work left for it, and then not for others either."""
         work, before = self._ledger.work, self._ledger.work.used
         may, work.most = work.most, min(work.most, before + self._units, max(before, self._most))
         try:
@@ -363,7 +363,7 @@ class Standing:
     # --- from one plan to the next ----------------------------------------------------------------------------------
 
     def _read(self, standing: Iterable[Reserved]) -> Iterator[Reservation]:
-        """What stands of the last plan's; it is to be made anew where a node is gone."""
+        """The last plan's reservations that still stand; one whose nodes are partly gone is to be made again."""
         for each in standing:
             if each.group in self._heads:
                 reservation, whole = self._records.read(each, self._heads[each.group])
@@ -402,7 +402,7 @@ def _waits_for_room(verdict: Verdict) -> bool:
 
 
 def _newly_placed(group: Group, verdict: Verdict) -> tuple[Placement, ...]:
-    """What this verdict takes room for that had none before."""
+    """Placements of the verdict for members that had no room before."""
     had = {each.pod.uid for gang in group.gangs for each in (*gang.held, *gang.kept)}
     placed = *verdict.binds, *verdict.holds
     return tuple(each for each in placed if each.pod.uid not in had) if had else placed

@@ -309,7 +309,9 @@ def fits(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> bool | None:
 
 
 def _told(domains: Domains, best: int, holds: Ints, demand: Demand, *, is_home: bool) -> str:
-    """What the best domain lacks, and why the others are refuted (M1); of those whose members are in one, that one."""
+    """The message of a refusal: what the best domain lacks, and why the others are refuted (M1). If members are in a
+    domain already, only that one is named.
+    """
     size, needed = domains.level.size, sum(demand.needs)
     if not size:
         return ""

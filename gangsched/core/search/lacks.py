@@ -1,4 +1,4 @@
-"""What slices without a placement lack, by totals, for the message of a refused gang.
+"""Amounts that slices without a placement lack, by totals, for the message of a refused gang.
 
 Invariant: the ledger is only read. If totals show no lack, fragmentation is reported.
 """
@@ -52,7 +52,7 @@ def takes_when_empty(gang: Gang, group: Group, totals: Ledger) -> tuple[int, str
 
 
 def _of_unit(unit: Unit, number: int, group: Group, ledger: Ledger) -> str:
-    """What members lack whose slice runs."""
+    """Amounts that the waiting members of a running slice lack."""
     mask = unit.mask(ledger.table)
     room = 0
     for shape, count in Counter(pod.shape for pod in unit.alone).items():

@@ -318,7 +318,7 @@ class Packing:
         return [(self.problem.steps[frame.step], frame.choice) for frame in self._stack if frame.choice is not None]
 
     def _bound(self, frame: _Frame, choice: Pattern) -> Pattern:
-        """What bounds the next step, if it is an equal node."""
+        """The choice that bounds the next step, if that step is an equal node."""
         steps = self.problem.steps
         following, this = frame.step + 1, steps[frame.step]
         is_like = following < len(steps) and this.layer < 0 and steps[following].layer < 0
@@ -346,7 +346,7 @@ class Packing:
         return _Frame(position, left, above)
 
     def _block_before(self, step: Step) -> Pattern:
-        """What an equal block right before this one took."""
+        """The choice of an equal block right before this one; empty if there is none."""
         for frame in reversed(self._stack):
             before = self.problem.steps[frame.step]
             if before.layer >= 0 and before.layer <= step.layer:
@@ -355,7 +355,7 @@ class Packing:
         return ()
 
     def _rest(self, step: Step, left: Pattern, choice: Pattern) -> Pattern:
-        """What is left after a choice; the parts of opened slices are left to be placed."""
+        """The members left after a choice; the parts of opened slices are left to be placed."""
         rest = list(left)
         if step.layer < 0:
             for t, count in enumerate(choice):

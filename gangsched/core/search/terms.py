@@ -104,7 +104,7 @@ class _Compared:
 
 
 def _compared(gangs: Sequence[Gang], ledger: Ledger) -> _Compared | None:
-    """What terms of members say of each other; None where that is more than topology."""
+    """The members' affinity terms about each other; None if they require more than a common topology."""
     members = [(g, pod) for g, gang in enumerate(gangs) for pod in gang.pending]
     ledger.work.charge(len(members))
     alike = ledger.occupancy.equivalence([pod for _, pod in members])

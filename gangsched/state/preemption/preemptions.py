@@ -43,7 +43,7 @@ from gangsched.state.queueing.queue import Queue
 from gangsched.state.reporting.reports import Reports
 
 PASSING = frozenset({Obstacle.BACK_OFF, Obstacle.DELAYED, Obstacle.TOO_YOUNG})
-"""What is over by itself, so that nothing need change before a group is examined again."""
+"""Obstacles that end by themselves, so that nothing need change before a group is examined again."""
 ROUNDING_S = 0.001
 """A moment of the wall clock may come this much before its second, and is asked for again then."""
 ATTEMPTS = {Obstacle.POLICY_NEVER: "not_allowed", Obstacle.FORBIDDEN: "not_allowed", Obstacle.BUDGET: "pdb"}

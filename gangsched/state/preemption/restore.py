@@ -54,7 +54,7 @@ def restore(
 
 
 class _Left:
-    """What the API objects say of nominations."""
+    """The nominations stored in API objects."""
 
     def __init__(
         self,
@@ -135,7 +135,7 @@ class _Left:
                 yield _victim(member, group_id, UnitKind.CORE)
 
     def _kind(self, member: Member, group_id: str) -> UnitKind | None:
-        """What a marked pod was to be taken as; None where only part of what goes together is marked."""
+        """The kind of unit as which a marked pod was to be evicted; None if only a part of its unit is marked."""
         record = self._registry.gangs.get(member.gang)
         if record is None or record.plain or not group_id:
             return UnitKind.POD

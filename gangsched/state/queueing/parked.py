@@ -35,7 +35,7 @@ REVIEWED_NODES = 250_000
 """Nodes of all shapes that are reviewed in one turn: each costs a comparison for each resource of the shape."""
 
 Rank: TypeAlias = tuple[Any, ...]
-"""What `core.queue_sort.group_key` gives: smaller goes first."""
+"""The result of `core.queue_sort.group_key`: smaller goes first."""
 Facts: TypeAlias = tuple[int, ...]
 
 
@@ -400,13 +400,13 @@ class Parked:
         )
 
     def _sums_in(self, within: tuple[str, ...], name: str, amount: int, snapshot: Snapshot) -> Ints:
-        """What each domain of these labels has of a resource, in pieces of an amount."""
+        """How many pieces of an amount each domain of these labels has free of a resource."""
         row = snapshot.resources.get(name)
         free = np.zeros(len(snapshot.table), dtype=np.int64) if row is None else np.maximum(snapshot.free[row], 0)
         return self._known((within, name, amount), snapshot, lambda: level(within, snapshot.table).sums(free // amount))
 
     def _known(self, key: Hashable, snapshot: Snapshot, make: Callable[[], Ints]) -> Ints:
-        """What was computed of a snapshot before."""
+        """The result of `make`, computed once per snapshot."""
         if self._of_domains[0] is not snapshot:
             self._of_domains = snapshot, {}
         known = self._of_domains[1]

@@ -73,7 +73,7 @@ def pod_conditions(
 
 
 def _of_member(refusal: Refusal, see: str) -> PodCondition:
-    """What stays, and where to look for what moves."""
+    """The part of a refusal that stays the same, and where to look for the rest."""
     message = refusal.message or NO_NODE
     return PodCondition(refusal.reason, message, cut(message + see))
 

@@ -63,7 +63,7 @@ class Pending:
 
 
 Part: TypeAlias = tuple[str, bool, int, int, bool]
-"""What one gang adds: its reason, whether it is a plain pod, pods that wait, pods that hold, whether it is broken."""
+"""One gang: its reason, whether it is a plain pod, numbers of waiting and of holding pods, whether it is broken."""
 
 
 class PendingCount:
@@ -107,7 +107,7 @@ class PendingCount:
 
 
 def parts_of(registry: Registry, group: GroupRecord) -> tuple[Part, ...]:
-    """What the waiting gangs of a group add to `Pending`."""
+    """The parts that the waiting gangs of a group add to `Pending`."""
     gangs = [gang for gang in map(registry.view, group.gangs) if gang.waiting]
     verdict = group.verdict
     if not gangs:

@@ -38,7 +38,7 @@ class WrittenStatus:
 
 @dataclass(slots=True)
 class Reported:
-    """What was last reported about one gang."""
+    """The last reports about one gang."""
 
     #: The condition of each pod by uid, and the monotonic second in which it was reported.
     pods: dict[str, tuple[PodCondition, float]] = field(default_factory=dict)

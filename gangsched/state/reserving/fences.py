@@ -23,7 +23,7 @@ EMPTY_S: Final = 120.0
 avoids, another scheduler's nomination) is over by then."""
 
 ROUNDING_S: Final = 0.001
-"""What is left of a sum of idle times when its time has come."""
+"""Rounding error of a sum of idle times when its time has come."""
 
 
 @dataclass(slots=True)

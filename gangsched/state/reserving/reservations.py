@@ -261,7 +261,7 @@ class StandingReservations:
         return {pod.shape for gang in gangs for pod in (*gang.pending, *gang.retry)}
 
     def _make_eligible(self, groups: Iterable[str]) -> None:
-        """What kept these groups from being heads is over: they may be, as those that wait."""
+        """Let these groups be heads again, because the cause that excluded them is over."""
         for group_id in groups:
             entry = self._ineligible.pop(group_id)
             if entry is not None:

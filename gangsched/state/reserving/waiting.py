@@ -13,7 +13,7 @@ from itertools import islice
 from typing import TypeAlias
 
 Rank: TypeAlias = tuple[int, bool, bool, int, str]
-"""What `core.reservations.heads.rank` gives: smaller is served before."""
+"""The result of `core.reservations.heads.rank`: smaller is served first."""
 
 
 class Waiting:

@@ -20,9 +20,9 @@ Function: TypeAlias = Callable[..., Value]
 
 _CHARACTERS_A_STEP: Final = 16
 _STEPS_A_STATE: Final = 8
-"""What a state of a pattern costs to make."""
+"""Cost of making one state of a pattern."""
 _STEPS_A_VALUE: Final = 16
-"""What a quantity or version costs to make."""
+"""Cost of parsing a quantity or version."""
 
 
 def _need(value: Value, *types: type) -> None:

@@ -33,7 +33,7 @@ _DEVICE: Final = "device"
 _FIELDS: Final = frozenset({"driver", "attributes", "capacity", "allowMultipleAllocations"})
 
 Path: TypeAlias = tuple[str, ...]
-"""What is read: ("attributes", domain, id), ("attributes", domain), ("driver",) …"""
+"""The part of a device that is read: ("attributes", domain, id), ("attributes", domain), ("driver",) …"""
 
 
 Scope: TypeAlias = Mapping[str, tuple[int, Path]]
@@ -185,7 +185,7 @@ class Program:
         return lambda frame: function(frame.charge, *[each(frame) for each in arguments])
 
     def _matching(self, text: Step, source: str) -> Step:
-        """What is not known of a constant pattern is told before any device is seen."""
+        """Compile a constant pattern, so that what is unsupported in it is reported before any device is seen."""
         compiled = pattern(source)
         self._states += compiled.size
         if self._states > MOST_STATES:

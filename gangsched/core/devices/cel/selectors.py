@@ -70,7 +70,7 @@ def _evaluated(program: Program, device: Mapping[str, Value]) -> Answer:
 
 
 def _part(path: Path, device: Mapping[str, Value]) -> Hashable:
-    """What is at a path of the device, so that equal values have equal keys; 1 and true are not equal."""
+    """Key of the value at a path of the device; equal values have equal keys, and 1 and true are not equal."""
     found: Value = device
     for name in path if path != ("device",) else ():
         if not isinstance(found, Mapping) or name not in found:

@@ -1,4 +1,4 @@
-"""What a pod's claims require of a node: the PreFilter of the volume plugins and of DynamicResources.
+"""Requirements of a pod's claims on a node: the PreFilter of the volume plugins and of DynamicResources.
 
 Invariant: nothing is reserved here and no node is read. The first problem is the one that kube-scheduler would report.
 """

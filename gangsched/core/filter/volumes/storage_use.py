@@ -136,7 +136,7 @@ class StorageUse:
         return tuple(found)
 
     def _kind(self, pod: Pod) -> DeviceKind | None:
-        """What the pod's unallocated claims ask for; None without any."""
+        """Requests of the pod's unallocated claims; None if it has none."""
         with self._work.unlimited():  # it is asked when the pod moves, which must not be cut short
             return self.device_kind(pod)
 
@@ -243,7 +243,7 @@ class StorageUse:
         return bool(needs.bound) or any(claim.selected_node is not None for claim in needs.unbound)
 
     def device_kind(self, pod: Pod) -> DeviceKind | None:
-        """What the pod's unallocated claims ask for; None without any."""
+        """Requests of the pod's unallocated claims; None if it has none."""
         return self.needs(pod).kind if pod.claims else None
 
     def equivalence(self, pod: Pod) -> Hashable:
@@ -335,7 +335,7 @@ class StorageUse:
         return made
 
     def _select(self, pod: Pod, node: int) -> tuple[Selection, ...]:
-        """What becomes of each claim that is not ready when the pod goes to `node`."""
+        """The selection for each claim that is not ready, if the pod goes to `node`."""
         with self._work.unlimited():  # the pod is being placed, which must not be cut short
             needs = self.needs(pod)
         reserved = tuple(
