@@ -116,8 +116,8 @@ class Settings(BaseSettings):
         default=400,
         gt=0,
         le=10_000,
-        description="Maximum number of condition and status writes per second, and also of Event writes per "
-        "second. One namespace may use half of it.",
+        description="Rate limit, per second, of condition and status writes. Events have a second limit of the same "
+        "size. One namespace may use half of each.",
     )
     reservations: int = Field(
         default=8,
@@ -130,8 +130,8 @@ class Settings(BaseSettings):
         default=21_600,
         ge=0,
         le=31_536_000,
-        description="How long a group waits, in seconds, until whole nodes are reserved for it if its start time "
-        "cannot be computed.",
+        description="Waiting time, in seconds, after which a group whose start time cannot be computed gets whole "
+        "nodes reserved (a fence).",
     )
     reservations_per_namespace: int = Field(
         default=2,
@@ -180,8 +180,8 @@ class Settings(BaseSettings):
     )
     devices: DeviceScope = Field(
         default=DeviceScope.ALLOCATED,
-        description="Which ResourceClaims pods may use: allocated (only claims that another component has "
-        "allocated) or all (gangsched allocates devices to the other claims).",
+        description="ResourceClaims that pods may use: allocated (only claims that another component has allocated) "
+        "or all (gangsched allocates devices to the other claims).",
     )
     preempt_delay_s: int = Field(
         default=0,

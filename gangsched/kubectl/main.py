@@ -17,8 +17,8 @@ from gangsched.kubectl.terminal import Output
 
 cli = typer.Typer(
     name="kubectl-gangsched",
-    help="Inspect the gangs of a cluster. Exit codes: 0 success, or yes; 1 no, or problems found; 2 no answer, "
-    "because of wrong usage, a missing permission or an unreachable cluster; 3 internal error.",
+    help="Inspect the gangs of a cluster. Exit codes: 0 success, or the answer yes; 1 the answer no, or problems "
+    "found; 2 wrong usage, a missing permission or an unreachable cluster; 3 internal error.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -37,8 +37,8 @@ Form = Annotated[Output, typer.Option("--output", "-o", help="Output format: tex
 
 @cli.callback()
 def root() -> None:
-    """Inspect the gangs of a cluster. Exit codes: 0 success, or yes; 1 no, or problems found; 2 no answer, because
-    of wrong usage, a missing permission or an unreachable cluster; 3 internal error.
+    """Inspect the gangs of a cluster. Exit codes: 0 success, or the answer yes; 1 the answer no, or problems found; 2
+    wrong usage, a missing permission or an unreachable cluster; 3 internal error.
     """
 
 
