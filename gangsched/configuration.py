@@ -95,7 +95,7 @@ _PLAIN_WORDS = {
     "too_short": "it should name at least one",
     "string_pattern_mismatch": "a name should be one word without spaces",
 }
-"""What is wrong, by the type of pydantic's error, where pydantic's own words are for programmers."""
+"""Descriptions of errors, by pydantic's type, where pydantic's own words are for programmers."""
 
 
 def _complaint(detail: ErrorDetails, layers: list[tuple[str, Mapping[str, object]]]) -> str:

@@ -337,7 +337,7 @@ class Daemon:
             self.status.answered(message)
 
     def _hear(self, message: Message) -> None:
-        """What the informers tell; what the writers remember of an object goes with it."""
+        """Handle a message of the informers; what the writers store about a deleted object is dropped."""
         self.loop.inbox(message)
         if isinstance(message, Gone):
             uid = message.uid or message.key

@@ -222,7 +222,7 @@ def preemption_delay(pod: Pod, defaults: GangDefaults) -> tuple[float, list[Prob
 
 
 def _constraints(reader: _SpecReader, pod_group: PodGroup | None) -> PlacementConstraints:
-    """What the gang asks of the GPU policy."""
+    """The gang's requests to the GPU policy."""
     shared, product = reader.value(_SHARED_GPUS), reader.value(_GPU_PRODUCT)
     # What different dialects require holds together: a gang that asked for one rack must not start in two.
     native = pod_group.topology if pod_group is not None else ()

@@ -60,7 +60,7 @@ def domains(status: Mapping[str, Any]) -> list[DomainStory]:
 
 
 def _extra(spec: Mapping[str, Any], status: Mapping[str, Any]) -> dict[str, str]:
-    """What only the scheduler knows, in words."""
+    """Facts that only the scheduler knows, in words."""
     lacks, reserved = status.get("lacks") or {}, status.get("reserved") or {}
     position, before = status.get("position"), status.get("before")
     facts = {

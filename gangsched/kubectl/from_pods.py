@@ -183,7 +183,7 @@ def _state(pod: Pod) -> str:
 
 
 def _understood(body: Mapping[str, Any]) -> PodGroup:
-    """What of a PodGroup counts here, without the library that checks the whole of it."""
+    """The fields of a PodGroup that count here, read without the library that checks all of it."""
     api_group, _, version = str(body["apiVersion"]).rpartition("/")
     metadata, spec = body["metadata"], body.get("spec") or {}
     policy = (spec.get("schedulingPolicy") or {}).get("gang") or {}

@@ -70,7 +70,7 @@ def show(session: Session, resource: str | None, selector: str, output: Output) 
 
 
 def _accelerators(client: BlockingClient, nodes: Sequence[Node]) -> list[str]:
-    """What nodes offer that counts as an accelerator by name, or by the scheduler's settings if they can be read."""
+    """Resources of nodes that count as accelerators by name, or by the scheduler's settings if they can be read."""
     try:
         policy = gpu_policy(scheduler_settings(client))
     except ApiFault as fault:

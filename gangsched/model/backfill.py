@@ -19,7 +19,7 @@ class BackfillOrder(StrEnum):
 
 
 class OnOverrun(StrEnum):
-    """What happens to a backfilled group that runs longer than it declared (H11)."""
+    """Treatment of a backfilled group that runs longer than it declared (H11)."""
 
     TELL = "tell"
     EVICT = "evict"

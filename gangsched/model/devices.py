@@ -179,7 +179,7 @@ class DeviceResult(msgspec.Struct, frozen=True, gc=False):
 
 
 class DeviceClaim(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """What a ResourceClaim requests. Each request is a list of alternatives, of which the first one that can be
+    """Requests of a ResourceClaim. Each request is a list of alternatives, of which the first one that can be
     allocated is used.
 
     `results` are the allocated devices, None for an unallocated claim.

@@ -82,7 +82,7 @@ class Verdict:
     kept_for: KeptFor | None = None
 
     def carried_out(self) -> Verdict:
-        """What is stored of the verdict after its commit: without copies of the placed pods."""
+        """The verdict as it is stored after its commit: without copies of the placed pods."""
         return replace(self, binds=(), holds=(), releases=(), sent=len(self.binds))
 
     @property

@@ -58,8 +58,8 @@ class Occupant:
 
 
 class Blocker(NamedTuple):
-    """What must end before a reservation starts: a group, by id, or a pod that is in no group of this scheduler, by
-    key.
+    """A group, by id, that must end before a reservation starts, or a pod, by key, that is in no group of this
+    scheduler.
     """
 
     id: str

@@ -71,9 +71,9 @@ class NodeTable:
     levels: dict[tuple[str, ...], Any] = field(default_factory=dict)
     """`core.topology.TopologyLevel` by its labels."""
     judged: dict[str, Any] = field(default_factory=dict)
-    """What sums said of domains, and of which room (`core.search.judging`)."""
+    """Results of sums about domains, and the room that they are about (`core.search.judging`)."""
     packings: dict[bytes, Any] = field(default_factory=dict)
-    """What is known of packings by content (`core.search.facts`); true of every table, so the next one gets it."""
+    """Facts about packings by content (`core.search.facts`); true of every table, so the next one gets them."""
 
     @classmethod
     def of(cls, nodes: Iterable[Node], before: NodeTable | None = None) -> NodeTable:
@@ -146,7 +146,7 @@ class Snapshot:
 
     @property
     def layout(self) -> ColumnLayout:
-        """What the rows and columns of `free` stand for."""
+        """Meaning of the rows and columns of `free`."""
         return ColumnLayout(self.resources, self.table.index)
 
     @property

@@ -149,7 +149,7 @@ RESOURCES: Mapping[type[StorageObject], str] = {
     DeviceClass: "deviceclasses",
     DeviceTaintRule: "devicetaintrules",
 }
-"""What the API calls each kind."""
+"""The API's name of each kind."""
 ALLOCATING: frozenset[type[StorageObject]] = frozenset({ResourceSlice, DeviceClass, DeviceTaintRule})
 """The kinds that are read to allocate devices."""
 

@@ -130,7 +130,7 @@ class Simulator:
         self._state.apply(Applied(pod), now_s=self._now_s)
 
     def _change(self, uid: str, **changes: Any) -> None:
-        """What the API server shows of a pod after a write of ours."""
+        """Change a pod as the API server shows it after a write of ours."""
         pod, run = self._pods[uid]
         self._see(structs.replace(pod, **changes), run)
 
@@ -166,7 +166,7 @@ class Simulator:
             self.promises.look(stands.standing, self._state.snapshot())
 
     def _carry_out(self, actions: Iterable[Action]) -> bool:
-        """What the API server does with these; whether it has answered any."""
+        """Carry out these actions as the API server does; return whether it has answered any."""
         answered = False
         for action in actions:
             match action:

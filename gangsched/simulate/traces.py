@@ -63,7 +63,7 @@ def _read(file: Path, formats: Mapping[frozenset[str], Callable[[Row], list[Made
 
 
 def _distinct(rows: Sequence[Row], convert: Callable[[Row], list[Made]]) -> Iterator[Made]:
-    """What the rows say, no two of one name: pods and nodes are told apart by it."""
+    """The objects of the rows; a name that occurs twice is refused, because objects are told apart by name."""
     seen: set[str] = set()
     for row in rows:
         for made in convert(row):

@@ -184,7 +184,7 @@ def _offered(snapshot: Snapshot, name: str, node: str) -> int:
 
 
 def _idle(standing: Iterable[Reserved], snapshot: Snapshot, policy: GpuPolicy) -> dict[str, float]:
-    """What is free of the room that reservations keep, by kind of resource."""
+    """The free part of the room that reservations keep, by kind of resource."""
     kept: dict[tuple[int, str], int] = {}
     index = snapshot.table.index
     for each in standing:

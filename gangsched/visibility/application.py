@@ -83,7 +83,7 @@ def application(parts: Parts) -> web.Application:
 
 
 def _refusals(admission: Admission, complaints: Complaints) -> Middleware:
-    """What is refused, and what goes wrong, as a Status."""
+    """Answer refused requests and errors with a Status."""
 
     @web.middleware
     async def answered(request: web.Request, handler: Handler) -> web.StreamResponse:

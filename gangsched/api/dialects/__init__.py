@@ -66,7 +66,7 @@ DIALECTS: Final = {
 }
 """By API group, in the order in which they are read."""
 NAMES: Final[tuple[DialectName, ...]] = get_args(DialectName)
-"""What the setting `dialects` may name."""
+"""Names that the setting `dialects` may list."""
 
 
 def read_groups(names: Collection[str]) -> tuple[str, ...]:

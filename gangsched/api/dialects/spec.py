@@ -1,4 +1,4 @@
-"""What an object declares about its gang, in any dialect.
+"""The declaration of a gang by an object, in any dialect.
 
 Invariant: every dialect has one module with one `DialectSpec`: the fields of its kind that are read, and `declared`,
 which translates them. A known field that is not supported refuses the gang; it is never ignored silently.

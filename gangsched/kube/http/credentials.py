@@ -87,7 +87,7 @@ class Credentials:
 
 
 def _why(error: Exception) -> str:
-    """What is wrong, as part of a sentence that an administrator understands."""
+    """The error as part of a sentence that an administrator understands."""
     if isinstance(error, AttributeError | KeyError | TypeError):  # what a file of another shape ends in
         return "it is not a kubeconfig"
     if isinstance(error, FileNotFoundError) and error.filename:

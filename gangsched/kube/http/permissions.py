@@ -197,7 +197,7 @@ def may_not(missing: Sequence[Permission], file: str = "rbac.yaml") -> str:
 
 
 class Warnings(NamedTuple):
-    """What does not work without some permissions; "" for a feature that works."""
+    """Sentences about features that lack permissions; "" for a feature that works."""
 
     volumes: str
     preemption: str

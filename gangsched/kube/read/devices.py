@@ -67,7 +67,7 @@ def decode_device_claim(wire: Wired) -> DeviceClaim:
 
 
 def claim_asks(namespace: str, name: str, uid: str, spec: Wired, status: Wired) -> DeviceClaim:
-    """What a claim requests and has been allocated; if it cannot be decoded, its `unknown` says so."""
+    """Requests and allocated devices of a claim; if it cannot be decoded, its `unknown` says so."""
     meta = {"namespace": namespace, "name": name, "uid": uid}
     try:
         return decode_device_claim({"metadata": meta, "spec": spec, "status": status})

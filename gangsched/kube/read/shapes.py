@@ -114,7 +114,7 @@ def _vectors(containers: Iterable[Container] | None) -> _Vectors:
 
 
 def _pod_level(spec: PodSpec, status: PodStatus) -> ResourceVector:
-    """What the pod as a whole asks for; while a bound one is resized in place, as for its containers (KEP-5419)."""
+    """Requests of the pod as a whole; while a bound one is resized in place, as for its containers (KEP-5419)."""
     wanted = parse_resources(spec.resources.requests) if spec.resources is not None else ()
     if not wanted or not spec.node_name or status.resources is None:
         return wanted

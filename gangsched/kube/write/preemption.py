@@ -87,7 +87,7 @@ class PreemptionCounts:
 
 
 class _Preemption:
-    """What is under way of one preemption; `over` is set when it is cancelled."""
+    """One preemption that is being carried out; `over` is set when it is cancelled."""
 
     def __init__(self) -> None:
         self.over = asyncio.Event()
@@ -330,7 +330,7 @@ class PreemptionWriter:
         return Said("", EvictionResult.DONE), None
 
     async def _ask(self, order: Evict, said: Said) -> Said:
-        """What the pod says after an answer that leaves it open; nothing new if it cannot be read."""
+        """Read the pod after an answer that leaves the result open; nothing new if it cannot be read."""
         try:
             answer = await self._request("GET", pod_path(order))
             return read_back(order, answer, said)

@@ -216,7 +216,7 @@ class PodGroupStatuses:
         self.written[order.uid] = msgspec.json.encode({**self._last(order.uid), **self._merged(order)})
 
     def _last(self, uid: str) -> Mapping[str, Any]:
-        """What was written last, with what was written before it; thousands are kept, so they are kept as bytes."""
+        """The last write, with the one before it; thousands are kept, so they are kept as bytes."""
         written = self.written.get(uid)
         return msgspec.json.decode(written) if written else {}
 

@@ -90,7 +90,7 @@ def _review(session: Session, gang: ManifestGang) -> PlanAnswer:
 
 
 def _notes(gang: ManifestGang) -> list[str]:
-    """What keeps the scheduler from ever looking at the pods."""
+    """Reasons for which the scheduler will never look at the pods."""
     names = {str(each.template.get("spec", {}).get("schedulerName") or "default-scheduler") for each in gang.pod_sets}
     return [
         f'pods of {gang.name} have schedulerName "{name}": gangsched schedules them only under one of its own names, '

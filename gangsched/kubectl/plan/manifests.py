@@ -140,7 +140,7 @@ def _of_group(group: Mapping[str, Any]) -> Any:
 
 
 def _minimum(body: Mapping[str, Any]) -> Any:
-    """What an operator takes as the minimum of the PodGroup that it makes (kubeflow's SchedulingPolicy)."""
+    """The minimum that an operator gives to the PodGroup that it makes (kubeflow's SchedulingPolicy)."""
     spec = body.get("spec") or {}
     return ((spec.get("runPolicy") or {}).get("schedulingPolicy") or {}).get("minAvailable")
 

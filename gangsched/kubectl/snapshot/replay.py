@@ -37,7 +37,7 @@ KNOWN_FOR_S = 60.0
 
 @dataclass(slots=True)
 class ReplayedVerdict:
-    """What the daemon would report about one gang or plain pod, and about each of its waiting pods.
+    """The daemon's report about one gang or plain pod, and about each of its waiting pods.
 
     `starts` maps pods that would be bound to their nodes.
     """

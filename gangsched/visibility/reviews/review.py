@@ -227,7 +227,7 @@ def with_pods(group: Group, change: Callable[[Pod], Pod]) -> Group:
 
 
 def _preempts(verdict: Verdict, namespace: str) -> list[Json]:
-    """What has to go: by gang or pod; of other namespaces it is only said how many."""
+    """The victims by gang or pod; for other namespaces only their number."""
     made = verdict.preemption
     if not isinstance(made, Preemption):
         return []

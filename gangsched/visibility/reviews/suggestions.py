@@ -82,7 +82,7 @@ def _freeing(reviewer: Reviewer, tried: Tried, policy: GpuPolicy) -> str:
 
 
 def _lacking(shape: Shape, resource: str, asked: int, pods: int, snapshot: Snapshot) -> dict[int, int]:
-    """What `pods` more pods lack, by node: each where least has to go; {} where nodes offer too little."""
+    """Amounts that `pods` more pods lack, by node, each where the lack is least; {} if nodes offer too little."""
     row = snapshot.resources[resource]
     offered, free = snapshot.allocatable[row], snapshot.free[row].clip(min=0)
     nodes = [n for n in static_fit(shape, snapshot.table).mask.nonzero()[0].tolist() if offered[n] >= asked]
