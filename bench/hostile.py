@@ -258,6 +258,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--goal-ms", type=float, default=50.0)
     parser.add_argument("--only", type=int, nargs="+", default=None, help="the numbers of single gangs")
     parser.add_argument("--slices", action="store_true", help="each gang states slices, too")
+    parser.add_argument("--trees", action="store_true", help="its gangs are the children of a tree, up to 128")
     parser.add_argument("--profile", action="store_true", help="print where the time of the longest turn goes")
     arguments = parser.parse_args(argv)
     print(f"seed {arguments.seed}", flush=True)
@@ -270,7 +271,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for number in chosen:
         dice = random.Random(arguments.seed * 1_000_003 + number)
         size = dice.choice(SIZES)
-        hostile = draw(size, dice, slices=arguments.slices)
+        hostile = draw(size, dice, slices=arguments.slices, trees=arguments.trees)
         world = worlds.get((size, hostile.reserves)) or worlds.setdefault(
             (size, hostile.reserves), _world(size, hostile)
         )
@@ -302,7 +303,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     for each in heapq.nlargest(SHOWN, found, key=lambda each: each.plan_ms):
         print(f"  {each}")
     numbers = " ".join(map(str, [*restless, *(each.number for each in heapq.nlargest(SHOWN, found))]))
-    again = f"python -m bench.hostile --seed {arguments.seed}{' --slices' * arguments.slices} --only {numbers}"
+    kinds = " --slices" * arguments.slices + " --trees" * arguments.trees
+    again = f"python -m bench.hostile --seed {arguments.seed}{kinds} --only {numbers}"
     print(f"Again: {again}")
     return 1 if over or restless else 0
 

@@ -103,8 +103,8 @@ def lasting_storage(size: int) -> tuple[list[StorageClass], list[CsiNode]]:
     return classes, [CsiNode(f"n{n:04}", (("csi.example", 8),)) for n in range(size)]
 
 
-def draw(size: int, dice: random.Random, *, slices: bool = False) -> Hostile:
-    """A hostile gang for a cluster of that size; the same one with `slices`, but for these."""
+def draw(size: int, dice: random.Random, *, slices: bool = False, trees: bool = False) -> Hostile:
+    """A hostile gang for a cluster of that size; the same one with `slices` or as `trees`, but for these."""
     members = dice.choice((1, 8, 64, 256, 1_000, 2_000))
     shapes = min(members, dice.choice((1, 2, 10, 100, 1_000, 2_000)))
     impossible = dice.choice((0, 0, 1, 1, 5, members // 2, members))
@@ -144,12 +144,24 @@ def draw(size: int, dice: random.Random, *, slices: bool = False) -> Hostile:
     volumes = _volumes(size, len(claims), dice)
     reserves = dice.random() < 0.5
     budgets = dice.choice((0, 0, 20, 200, 1_000)) if priority else 0
+    children = dice.choice((2, 3, 8, 32, 128)) if trees and not plain else 0
+    gangs = children or gangs
     names = [f"g{index}" for index in range(min(gangs, members))]
     layers = dice.choice(LAYERS) if slices and not plain else ()
+    together = () if children else names
     stated = [
-        () if plain else _stated(name, math.ceil(len(drawn[index::gangs]) * least), mode, names, topology, layers)
+        () if plain else _stated(name, math.ceil(len(drawn[index::gangs]) * least), mode, together, topology, layers)
         for index, name in enumerate(names)
     ]
+    tree = ""
+    if children:
+        of_tree = builders.gang_metadata(
+            parent="svc", min_children=str(dice.choice((1, (len(names) + 1) // 2, len(names))))
+        )
+        of_levels = [((keys.TOPOLOGY[0], level),) if level else () for level in ("", RACK, ZONE)]
+        levels = of_levels if dice.random() < 0.5 else [dice.choice(of_levels)]
+        stated = [(*child, *of_tree, *(() if topology else dice.choice(levels))) for child in stated]
+        tree = f", {len(names)} children: {dict(of_tree)}, levels {levels}"
     pods = [
         builders.pod(
             f"p{n:04}",
@@ -166,6 +178,7 @@ def draw(size: int, dice: random.Random, *, slices: bool = False) -> Hostile:
         f"{size} nodes, {members} members of {shapes} shapes, {impossible} impossible ({where}), {mode.value}, "
         f"{gangs} gangs, plain={plain}, least={least}, priority={priority}, {budgets} budgets, "
         f"{', '.join(sorted(features)) or 'no features'}"
+        + tree
         + (f", slices of {' and '.join(f'{layer.size} in {layer.topology}' for layer in layers)}" if layers else "")
     )
     return Hostile(pods, tuple(claims.values()), volumes, _budgets(budgets), text, reserves)

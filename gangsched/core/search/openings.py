@@ -44,11 +44,27 @@ def ways(sizes: Sequence[int], total: int) -> Iterator[Counts]:
     """All combinations of kinds with these sizes whose total is `total`, those first with most pieces of the first
     kinds.
     """
+    behind = [0]  # pieces of all later kinds, by the number of kinds that are left
+    for size in reversed(sizes):
+        behind.append(behind[-1] + size)
+    counts: list[int] = []
+
+    def choices(left: int) -> Iterator[int]:
+        at = len(counts)
+        return iter(range(min(sizes[at], left), max(0, left - behind[len(sizes) - at - 1]) - 1, -1))
+
     if not sizes:
-        if not total:
-            yield ()
+        yield from () if total else ((),)
         return
-    rest = sum(sizes[1:])
-    for count in range(min(sizes[0], total), max(0, total - rest) - 1, -1):
-        for others in ways(sizes[1:], total - count):
-            yield (count, *others)
+    open_ = [choices(total)]  # a list, for there may be more kinds than Python may call functions inside each other
+    while open_:
+        count = next(open_[-1], None)
+        if count is None:
+            open_.pop()
+            total += counts.pop() if counts else 0
+        elif len(open_) == len(sizes):
+            yield (*counts, count)
+        else:
+            counts.append(count)
+            total -= count
+            open_.append(choices(total))

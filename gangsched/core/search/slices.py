@@ -174,7 +174,7 @@ def kinds_in_packing(gang: Gang, table: NodeTable) -> int | None:
     if gang.constraints.same_product:
         return None
     shapes = len({id(pod.shape) for pod in gang.pending})
-    if not gang.constraints.topology:
+    if not gang.constraints.topology or shapes > MAX_SELECTIONS:
         return shapes
     ways = _selections(gang, 0) if _own_label(gang, table) is not None else None
     return None if ways is None else shapes + len(ways)
