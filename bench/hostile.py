@@ -319,7 +319,7 @@ def _world(size: int, hostile: Hostile) -> PlayedByLoop:
 
 
 def _shares(found: Sequence[float]) -> str:
-    ordered = sorted(found)
+    ordered = sorted(found) or [math.nan]
     shares = (f"{share:g} % {ordered[int((len(ordered) - 1) * share / 100)]:.1f}" for share in (50, 90, 99, 100))
     return ", ".join(shares)
 

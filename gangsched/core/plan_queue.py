@@ -19,7 +19,7 @@ from gangsched.core.reserve import Ledger
 from gangsched.core.work import OutOfWork, Work
 from gangsched.model.gang import Group
 from gangsched.model.plan import Need, Unfinished, Verdict
-from gangsched.model.preemption import Obstacle
+from gangsched.model.preemption import NotHelpful, Obstacle
 
 UNITS_A_GROUP = 100
 """Units of deciding one group, whatever it is: a plan may come to hundreds."""
@@ -123,6 +123,10 @@ class PlanQueue:
             work.most, ledger.progress = may, None
         if group is self._resumed:
             self.unfinished = None
+            if self._before is not None and _is_put_off(made.get(group.id)):
+                # What took several plans is not done again for each further plan that looks for victims.
+                done = progress.so_far(group, ledger)
+                self.unfinished = replace(done, plans=self._before.plans, in_vain=self._before.in_vain)
         return made
 
     def beyond(self, act: Callable[[], T]) -> T | None:
@@ -140,6 +144,12 @@ class PlanQueue:
 
 def _is_same(group: Group, before: Unfinished) -> bool:
     return (group.id, group.generation) == (before.group, before.generation)
+
+
+def _is_put_off(verdict: Verdict | None) -> bool:
+    """Whether the next plan goes on looking for victims for the group."""
+    found = verdict.preemption if verdict is not None else None
+    return isinstance(found, NotHelpful) and found.why is Obstacle.LATER
 
 
 def given_up(group: Group, ledger: Ledger) -> Verdict:

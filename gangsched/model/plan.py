@@ -86,6 +86,11 @@ class Verdict:
         return replace(self, binds=(), holds=(), releases=(), sent=len(self.binds))
 
     @property
+    def moves(self) -> bool:
+        """Whether members get room, or give it back."""
+        return bool(self.binds or self.holds or self.releases)
+
+    @property
     def reason(self) -> Reason:
         """The reason that is reported for the group."""
         return self.told.reason

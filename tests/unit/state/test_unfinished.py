@@ -4,11 +4,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import msgspec
+import pytest
 
 from gangsched.core.cycle import Limits
 from gangsched.model.inter_pod import InterPodConstraints, Requirement, Spread
 from gangsched.model.objects import Pod, Shape
-from gangsched.model.plan import Unfinished
+from gangsched.model.plan import Unfinished, Verdict
+from gangsched.model.preemption import NotHelpful, Obstacle
 from gangsched.state.unfinished import Missed, UnfinishedLook
 from tests import builders
 from tests.world import World
@@ -31,6 +33,11 @@ def members(gang: str, number: int, *, mode: str = "", kind: str = "a") -> list[
         )
         for n, pod in enumerate(made)
     ]
+
+
+def is_put_off(verdict: Verdict) -> bool:
+    """Whether the next plan goes on to look for victims."""
+    return isinstance(verdict.preemption, NotHelpful) and verdict.preemption.why is Obstacle.LATER
 
 
 def a_world() -> World:
@@ -93,3 +100,20 @@ def test_a_gang_that_changes_meanwhile_is_planned_anew() -> None:
     world.settle()
     assert world.state._unfinished.known is None
     assert not world.sent
+
+
+def test_what_took_several_plans_is_not_done_again_while_running_pods_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Q4, V25: Plans that only read a part of the running pods do not begin the decision anew."""
+    nodes = [builders.node(f"n{n}", cpu_milli=40_000, labels={"rack": f"r{n % 4}", "kind": "a"}) for n in range(8)]
+    world = World(*nodes, limits=Limits(work=16_000), preempts=True)
+    low = [builders.pod(f"low{n}", gpus=0, cpu_milli=9_000, priority=-10) for n in range(32)]
+    world.create(builders.running(each, f"n{n % 8}") for n, each in enumerate(low))
+    world.settle()
+    monkeypatch.setattr("gangsched.state.preemption.running.LOOKS_A_PLAN", 2)
+    world.create(members("large", 60))
+    before = len(world.plans)
+    world.settle()
+    made = world.plans[before:]
+    put_off = [n for n, each in enumerate(made) if any(is_put_off(verdict) for verdict in each.verdicts)]
+    assert len(put_off) > len(low)
+    assert put_off == list(range(put_off[0], put_off[0] + len(put_off)))
