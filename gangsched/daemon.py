@@ -124,9 +124,9 @@ class Daemon:
             runtime=runtime,
         )
         self.status = StatusWriter(
-            self._connection_pool, self.binder, limits=rates, clears=self.preemption.clears, runtime=runtime
+            self._connection_pool, self.binder, limits=rates, preceded=self.preemption.precedes, runtime=runtime
         )
-        self.preemption.on_cleared(self.status.cleared)
+        self.preemption.precede(self.status)
         self.recorder = Recorder(self._connection_pool, self.binder, limits=rates, runtime=runtime)
         self.loop = Loop(
             self.state,

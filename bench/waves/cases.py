@@ -1,7 +1,7 @@
 """The waves: what fills the cluster, what preempts it, and what others have published for the same.
 
 Invariant: a case says nothing about a scheduler. Low pods are there before the clock starts; a victim is created anew
-as soon as it is gone.
+as soon as it is gone, unless the case says otherwise.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ class Case:
 
     `surplus` of the low pods are above the minimum of one elastic gang, the others plain; 0 for plain pods alone. All
     members go into one of `zones`, if there is more than one. `theirs_s` are the seconds that KAI's scale tests report.
+    Controllers create victims anew if `recreates`; in the cases of scheduler_perf nobody does.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Case:
     zones: int = 1
     within_s: float = 120.0
     theirs_s: float | None = None
+    recreates: bool = True
 
     @property
     def pods(self) -> int:
@@ -110,4 +112,7 @@ CASES = (
     Case(name="hero-256", nodes=512, members=256, gangs=1, gpus=8, zones=2, theirs_s=41.4),
     Case(name="surplus-250", nodes=250, members=1, gangs=250, surplus=250, theirs_s=73.3),
     Case(name="one-of-100", nodes=125, members=100, gangs=1, gpus=8),
+    Case(name="perf-basic-100", nodes=100, members=1, gangs=100, gpus=6, low_gpus=2, recreates=False),
+    Case(name="perf-basic-500", nodes=500, members=1, gangs=500, gpus=6, low_gpus=2, recreates=False),
+    Case(name="perf-gang-100", nodes=125, members=100, gangs=1, gpus=8, recreates=False),
 )

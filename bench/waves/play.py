@@ -1,7 +1,8 @@
 """One wave on a control plane with kwok, under one scheduler.
 
 Invariant: figures come from a watch of our own and from the scheduler's process. The clock starts with the first high
-pod and stops with the last that is bound. Controllers replace every low pod that is gone, at once.
+pod and stops with the last that is bound. Controllers replace every low pod that is gone,
+if the case has any.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ class Controllers:
         """Do what a controller does."""
         name = pod["metadata"]["name"]
         if name.startswith("low-"):
-            if kind == "DELETED" and self.open:
+            if kind == "DELETED" and self.open and self._case.recreates:
                 self._workers.submit(self._create, f"low-{self._case.nodes * GPUS + next(self._replaced)}")
         elif pod["spec"].get("nodeName") and name not in self._bound_s:
             self._bound_s[name] = seen_s

@@ -72,7 +72,7 @@ MEANINGS: Final[Mapping[str, Mapping[str, str]]] = {
     "outbox": {
         "ordered": "writes of conditions, timeout annotations and PodGroup statuses requested",
         "written": "such writes that succeeded",
-        "skipped": "such writes that were superseded by newer ones",
+        "skipped": "such writes that were not needed: the object says so already, or a nomination said it",
         "dropped": "such writes that were dropped because the object is gone or the API server refused",
         "faults": "such writes that failed; most are retried",
     },

@@ -130,6 +130,25 @@ class Outbox(Generic[V]):
         if order is not None and order.stage is _Stage.AWAITING_BIND:
             self._enqueue(order)
 
+    def carry(self, key: Hashable) -> V | None:
+        """The unsent value of `key` if it is to be written now, for another write of the same object to carry; that
+        write ends in `carried`. Newer values wait meanwhile.
+        """
+        order = self._orders.get(key)
+        if order is None or order.stage is _Stage.SENDING or self._writer.due(order.value) is not IsDue.NOW:
+            return None
+        order.stage = _Stage.SENDING
+        return order.value
+
+    def carried(self, key: Hashable, *, is_written: bool) -> None:
+        """The write that carried the value of `key` has ended; it is queued again unless it was written."""
+        order = self._orders[key]
+        self.counts.skipped += is_written
+        if order.newer is not None or not is_written:
+            self._send_again(order)
+        else:
+            self._finish(order)
+
     def forget(self, key: Hashable) -> None:
         """Drop the rate limiter of a deleted object. Queued writes are still attempted."""
         self._keys.forget(key)
@@ -266,13 +285,18 @@ class Outbox(Generic[V]):
     async def _write(self, order: _Order[V]) -> None:
         fault = await self._try(order.value)
         if order.newer is not None:
-            order.value, order.newer = order.newer, None
-            order.put_s, order.backoff, order.tries = self._runtime.now(), None, 0
-            self._enqueue(order)
+            self._send_again(order)
         elif fault is None:
             self._finish(order)
         else:
             self._retry(order, fault)
+
+    def _send_again(self, order: _Order[V]) -> None:
+        """Queue the newest value of an order that was being sent."""
+        if order.newer is not None:
+            order.value, order.newer = order.newer, None
+            order.put_s, order.backoff, order.tries = self._runtime.now(), None, 0
+        self._enqueue(order)
 
     async def _try(self, value: V) -> Fault | None:
         """Write, and return the fault rather than raise it.

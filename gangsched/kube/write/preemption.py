@@ -13,7 +13,7 @@ import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -36,6 +36,7 @@ from gangsched.kube.waiting import wait_for_event
 from gangsched.kube.write.binding import pod_path
 from gangsched.kube.write.eviction import Said, after, disruption_target, evict_request, read_back
 from gangsched.kube.write.spelling import rfc3339
+from gangsched.kube.write.status import not_scheduled
 from gangsched.model.protocol import (
     CancelPreemption,
     Evict,
@@ -47,7 +48,9 @@ from gangsched.model.protocol import (
     PreemptionOrder,
     PreemptionPrepared,
     PreparePreemption,
+    SetPodCondition,
 )
+from gangsched.model.reasons import Reason
 
 # Reported in place of the API server's sentence, which names the pod: it may be another namespace's (V22).
 NO_EVICTIONS = "gangsched may not create pods/eviction"
@@ -86,6 +89,19 @@ class PreemptionCounts:
     marked_again: int = 0
 
 
+class Conditions(Protocol):
+    """Conditions of pods that wait while `PreemptionWriter.precedes` them."""
+
+    def carry(self, uid: str) -> SetPodCondition | None:
+        """That of a pod, if there is one, for another write to carry; `carried` ends that."""
+
+    def carried(self, order: SetPodCondition, *, is_written: bool) -> None:
+        """The other write was made, or could not be."""
+
+    def cleared(self, uid: str) -> None:
+        """The nomination of a pod is cleared, or cannot be."""
+
+
 class _Preemption:
     """One preemption that is being carried out; `over` is set when it is cancelled."""
 
@@ -122,8 +138,9 @@ class PreemptionWriter:
         self._timeout_s = timeout_s
         self._runtime = runtime
         self._slots = asyncio.Semaphore(connections)
-        self._on_cleared: Callable[[str], None] = lambda uid: None
-        #: Pods whose nomination is to be cleared, and how many orders say so.
+        self._conditions: Conditions | None = None
+        #: Pods whose nomination is to be written or cleared, and how many orders say so.
+        self._nominating: Counter[str] = Counter()
         self._clearing: Counter[str] = Counter()
         self._orders: asyncio.Queue[PreemptionOrder] = asyncio.Queue()
         self._under_way: defaultdict[str, _Preemption] = defaultdict(_Preemption)
@@ -135,15 +152,19 @@ class PreemptionWriter:
         """Start to carry out an order."""
         if isinstance(order, CancelPreemption):
             self._clearing.update(member.uid for member in order.members)
+        elif isinstance(order, PreparePreemption):
+            self._nominating.update(member.uid for member in order.members)
         self._orders.put_nowait(order)
 
-    def clears(self, uid: str) -> bool:
-        """Whether a pod's nominatedNodeName still has to be cleared; `on_cleared` reports when it is done."""
-        return uid in self._clearing
+    def precedes(self, condition: SetPodCondition) -> bool:
+        """Whether a write about the pod's nomination comes before this condition, or carries it."""
+        uid = condition.uid
+        # Autoscalers pass over a pod that is refused and nominated.
+        return uid in self._nominating or (uid in self._clearing and condition.reason != Reason.PREEMPTING)
 
-    def on_cleared(self, call: Callable[[str], None]) -> None:
-        """Register `call`, which receives a pod's uid once its nomination is cleared, or cannot be."""
-        self._on_cleared = call
+    def precede(self, conditions: Conditions) -> None:
+        """Let `conditions` wait for the writes about nominations."""
+        self._conditions = conditions
 
     async def run(self) -> None:
         """Carry out orders until cancelled; a restart continues with unfinished ones (semantics V24)."""
@@ -202,7 +223,8 @@ class PreemptionWriter:
             self._clearing[uid] -= 1
             if not self._clearing[uid]:
                 del self._clearing[uid]
-                self._on_cleared(uid)
+                if self._conditions is not None:
+                    self._conditions.cleared(uid)
 
     # --- (1) and (2): before anybody is harmed --------------------------------------------------------------------
 
@@ -220,8 +242,22 @@ class PreemptionWriter:
         self._sink(PreemptionPrepared(order.id, failed))
 
     async def _nominate(self, member: NominatedMember, over: asyncio.Event) -> str:
-        """Say where a member is to go; why that failed, "" if it did not."""
-        return await self._patch(member, {"nominatedNodeName": member.node}, over, PREPARE_S)
+        """Say where a member is to go, and what is about to be said of it; why that failed, "" if it did not."""
+        status: dict[str, Any] = {"nominatedNodeName": member.node}
+        self._nominating[member.uid] -= 1
+        if not self._nominating[member.uid]:
+            del self._nominating[member.uid]
+        told = self._conditions.carry(member.uid) if self._conditions is not None else None
+        if self._conditions is None or told is None:
+            return await self._patch(member, status, over, PREPARE_S)
+        status["conditions"] = [not_scheduled(told, self._runtime.wall())]
+        is_written = False
+        try:
+            failed = await self._patch(member, status, over, PREPARE_S)
+            is_written = not failed
+        finally:
+            self._conditions.carried(told, is_written=is_written)
+        return failed
 
     async def _mark(self, victim: PodRef | Evict, over: asyncio.Event, within_s: float) -> str:
         """Say why a victim goes; one that is gone needs to be told nothing."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from typing import Any, Protocol
 
 import msgspec
@@ -26,7 +27,6 @@ from gangsched.kube.write.recent import Recent
 from gangsched.kube.write.spelling import rfc3339
 from gangsched.kube.write.writer import IsDue, Kind, Level
 from gangsched.model.protocol import MarkTimedOut, Outcome, SetPodCondition, SetPodGroupStatus
-from gangsched.model.reasons import Reason
 from gangsched.model.text import cut
 
 UNCHANGED_FOR_S = 60.0
@@ -55,12 +55,12 @@ class StatusWriter:
         binds: BindProgress,
         *,
         limits: WriteLimits = WriteLimits(),  # noqa: B008  (frozen)
-        clears: Callable[[str], bool] = lambda uid: False,
+        preceded: Callable[[SetPodCondition], bool] = lambda order: False,
         runtime: Runtime = Runtime(),  # noqa: B008  (frozen)
     ) -> None:
-        """`clears`: whether the nominatedNodeName of a pod is still to be cleared, until `cleared`."""
+        """`preceded`: whether a condition waits for a write about the pod's nomination, until `carry` or `cleared`."""
         budget = WriteBudget(limits, runtime.now)
-        self._pods = PodConditions(client, binds, runtime, clears=clears)
+        self._pods = PodConditions(client, binds, runtime, preceded=preceded)
         self._statuses = PodGroupStatuses(client, runtime)
         self.conditions: Outbox[SetPodCondition] = Outbox(
             self._pods,
@@ -106,6 +106,19 @@ class StatusWriter:
         """Send the refusal that was waiting until the nomination of this pod was cleared."""
         self.conditions.answered(uid)
 
+    def carry(self, uid: str) -> SetPodCondition | None:
+        """The condition of a pod that is about to be written, for its nomination to carry; `carried` ends that."""
+        found = self.conditions.carry(uid)
+        if found is None:
+            self.conditions.answered(uid)
+        return found
+
+    def carried(self, order: SetPodCondition, *, is_written: bool) -> None:
+        """The nomination that carried the condition was written, or could not be."""
+        if is_written:
+            self._pods.has_written(order)
+        self.conditions.carried(order.uid, is_written=is_written)
+
     def forget(self, uid: str) -> None:
         """Drop what is stored about a deleted pod or PodGroup.
 
@@ -130,12 +143,12 @@ class PodConditions:
     """Writes PodScheduled=False."""
 
     def __init__(
-        self, client: RestClient, binds: BindProgress, runtime: Runtime, *, clears: Callable[[str], bool]
+        self, client: RestClient, binds: BindProgress, runtime: Runtime, *, preceded: Callable[[SetPodCondition], bool]
     ) -> None:
-        """`clears`: whether a pod's nomination is still to be cleared."""
+        """`preceded`: whether a write about the pod's nomination comes first."""
         self._client = client
         self._binds = binds
-        self._clears = clears
+        self._preceded = preceded
         self._runtime = runtime
         self.written: Recent[str, tuple[int, float]] = Recent(runtime.now, for_s=UNCHANGED_FOR_S)
 
@@ -148,22 +161,19 @@ class PodConditions:
                 return IsDue.NEVER
             case BindFate.PENDING:
                 return IsDue.AFTER_BIND
-        if order.reason != Reason.PREEMPTING and self._clears(order.uid):
-            return IsDue.AFTER_BIND  # autoscalers pass over a pod that is refused and nominated
+        if self._preceded(order):
+            return IsDue.AFTER_BIND
         written, at_s = self.written.get(order.uid) or (None, 0.0)
         is_written = written == hash((order.reason, order.message))
         return IsDue.NEVER if is_written and self._runtime.now() - at_s < UNCHANGED_FOR_S else IsDue.NOW
 
     async def write(self, order: SetPodCondition) -> None:
         """Patch the pod's status."""
-        condition = {
-            "type": "PodScheduled",
-            "status": "False",
-            "reason": order.reason,
-            "message": cut(order.message),
-            "lastTransitionTime": rfc3339(self._runtime.wall()),
-        }
-        await patch_pod(self._client, order, {}, status={"conditions": [condition]})
+        await patch_pod(self._client, order, {}, status={"conditions": [not_scheduled(order, self._runtime.wall())]})
+        self.has_written(order)
+
+    def has_written(self, order: SetPodCondition) -> None:
+        """Remember that the pod has this condition."""
         self.written[order.uid] = (hash((order.reason, order.message)), self._runtime.now())
 
 
@@ -180,6 +190,17 @@ class TimeoutAnnotations:
     async def write(self, order: MarkTimedOut) -> None:
         """Patch the annotation into the pod through pods/status, which accepts annotations."""
         await patch_pod(self._client, order, {"annotations": {TIMEOUT: "true"}})
+
+
+def not_scheduled(order: SetPodCondition, now: datetime) -> dict[str, str]:
+    """The condition PodScheduled=False of an order, since `now`."""
+    return {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": order.reason,
+        "message": cut(order.message),
+        "lastTransitionTime": rfc3339(now),
+    }
 
 
 async def patch_pod(

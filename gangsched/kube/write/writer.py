@@ -73,7 +73,7 @@ class Kind:
 
 @dataclass(slots=True)
 class OutboxCounts:
-    """Counters for metrics. `skipped` counts orders that would have changed nothing."""
+    """Counters for metrics. `skipped` counts orders that would have changed nothing, or that another write carried."""
 
     ordered: int = 0
     written: int = 0

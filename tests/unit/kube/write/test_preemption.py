@@ -104,6 +104,11 @@ def kinds(desk: Desk) -> list[str]:
     ]
 
 
+def waits(desk: Desk, uid: str) -> bool:
+    """Whether a refusal of the pod would wait for a write about its nomination."""
+    return desk.writer.precedes(SetPodCondition(uid, "ns", "pod", "Unschedulable", "no room"))
+
+
 async def test_members_are_nominated_before_a_victim_is_marked() -> None:
     """V13: every write of (1) is answered before the first of (2); the uid is a precondition, the time the present."""
     async with at_work() as desk:
@@ -323,29 +328,31 @@ async def test_a_cancelled_preemption_sends_nothing_more_and_takes_nominations_b
 async def test_it_is_told_when_a_nomination_is_cleared() -> None:
     """V12: also if it cannot be, and not before the last of several orders about the same pod is carried out."""
     async with at_work() as desk:
+        status = StatusWriter(desk.api, FakeBinds(desk.time), runtime=desk.time.runtime())
         cleared: list[str] = []
-        desk.writer.on_cleared(cleared.append)
+        vars(status)["cleared"] = cleared.append
+        desk.writer.precede(status)
         desk.api.blocked = asyncio.Event()
         desk.writer.order(CancelPreemption("1", MEMBERS))
         desk.writer.order(CancelPreemption("1/left", MEMBERS[:1]))
         await settle()
-        assert [desk.writer.clears(uid) for uid in ("m0", "m1", "other")] == [True, True, False]
+        assert [waits(desk, uid) for uid in ("m0", "m1", "other")] == [True, True, False]
         desk.api.blocked.set()
         await settle()
         assert sorted(cleared) == ["m0", "m1"]
-        assert not desk.writer.clears("m0")
+        assert not waits(desk, "m0")
     async with at_work(lambda sent: Unreachable("The API server is away.")) as desk:
         desk.writer.order(CancelPreemption("1", MEMBERS))
         await desk.time.advance(60.0)
-        assert not desk.writer.clears("m0")
+        assert not waits(desk, "m0")
 
 
 async def test_refusal_is_written_once_the_nomination_is_cleared() -> None:
     """V12: autoscalers pass over a pod with a nomination, so nobody sees a pod that is refused and has one."""
     async with at_work() as desk:
         runtime = desk.time.runtime()
-        status = StatusWriter(desk.api, FakeBinds(desk.time), clears=desk.writer.clears, runtime=runtime)
-        desk.writer.on_cleared(status.cleared)
+        status = StatusWriter(desk.api, FakeBinds(desk.time), preceded=desk.writer.precedes, runtime=runtime)
+        desk.writer.precede(status)
         writing = asyncio.create_task(status.run())
         desk.api.blocked = asyncio.Event()
         desk.writer.order(CancelPreemption("1", MEMBERS[:1]))
@@ -355,6 +362,39 @@ async def test_refusal_is_written_once_the_nomination_is_cleared() -> None:
         desk.api.blocked.set()
         await desk.time.advance(1.0)
         assert [list(sent.body["status"]) for sent in desk.api.sent] == [["nominatedNodeName"], ["conditions"]]
+        writing.cancel()
+        await asyncio.wait({writing})
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_a_nomination_carries_the_condition_of_its_pod(fails: bool) -> None:
+    """V13: one write says where the pod is to go and why it waits; what comes meanwhile is written after it. If it
+    cannot be made, the condition is written by itself."""
+
+    def answer(sent: Sent) -> Answer:
+        return ApiFault(422, "Invalid", "no") if fails and "nominatedNodeName" in sent.body["status"] else {}
+
+    async with at_work(answer) as desk:
+        status = StatusWriter(
+            desk.api, FakeBinds(desk.time), preceded=desk.writer.precedes, runtime=desk.time.runtime()
+        )
+        desk.writer.precede(status)
+        writing = asyncio.create_task(status.run())
+        desk.api.blocked = asyncio.Event()
+        desk.writer.order(PreparePreemption("1", MEMBERS[:1], ()))
+        status.put(SetPodCondition("m0", "ns", "high-0", "Preempting", "first"))
+        await settle()
+        status.put(SetPodCondition("m0", "ns", "high-0", "Preempting", "second"))
+        await desk.time.advance(5.0)
+        assert [sorted(sent.body["status"]) for sent in desk.api.sent] == [["conditions", "nominatedNodeName"]]
+        desk.api.blocked.set()
+        await desk.time.advance(5.0)
+        written = [each["message"] for sent in desk.api.sent for each in sent.body["status"]["conditions"]]
+        assert written == ["first", "second"]
+        status.put(SetPodCondition("m0", "ns", "high-0", "Preempting", "second"))
+        await desk.time.advance(5.0)
+        assert len(desk.api.sent) == 2
+        assert not status.conditions
         writing.cancel()
         await asyncio.wait({writing})
 
