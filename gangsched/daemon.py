@@ -124,9 +124,13 @@ class Daemon:
             runtime=runtime,
         )
         self.status = StatusWriter(
-            self._connection_pool, self.binder, limits=rates, preceded=self.preemption.precedes, runtime=runtime
+            self._connection_pool,
+            self.binder,
+            limits=rates,
+            preceded=self.preemption.preceding.precedes,
+            runtime=runtime,
         )
-        self.preemption.precede(self.status)
+        self.preemption.preceding.conditions = self.status
         self.recorder = Recorder(self._connection_pool, self.binder, limits=rates, runtime=runtime)
         self.loop = Loop(
             self.state,

@@ -367,7 +367,6 @@ class SchedulingState:
         """
         self.refresh(now_s, in_turn=False)
         actions: list[Action] = []
-        unfinished = plan.unfinished
         newest = Ledger(self.cluster.snapshot()) if self.cluster.snapshot() is not snapshot else None
         told_on = self._open_room(snapshot)
         for verdict in plan.verdicts:
@@ -379,9 +378,7 @@ class SchedulingState:
                 actions += self._committer.commit(group, verdict, told_on, now_s)
                 actions += self.preemptions.planned(group, verdict, now_s)
                 self.pending.changed((verdict.group,))
-                if unfinished is not None and unfinished.group == verdict.group and not verdict.moves:
-                    # Its preemption was put off: that it was told so is no change of the group.
-                    unfinished = replace(unfinished, generation=group.generation)
+                self._unfinished.committed(verdict, group.generation)
                 if plan.reservations is not None:
                     self.overdue.committed(verdict, (*self.reservations.standing, *plan.reservations.standing))
                     self.reservations.settled(verdict, now_s)
@@ -389,7 +386,7 @@ class SchedulingState:
                 self.queue.activate(verdict.group)
         looked_at = {*plan.begun, *(verdict.group for verdict in plan.verdicts)}
         self._looked_at = self._looked_at | looked_at if plan.left else set()
-        if (missed := self._unfinished.goes_on(unfinished)) is not None:
+        if (missed := self._unfinished.goes_on(plan.unfinished)) is not None:
             self.queue.wake(
                 self._without_holds(), missed.freed, pods_changed=missed.pods_changed
             )  # it was not parked meanwhile

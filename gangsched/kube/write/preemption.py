@@ -10,10 +10,10 @@ choose victims or undo evictions.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -35,6 +35,7 @@ from gangsched.kube.ports import RestClient, Runtime, Sink
 from gangsched.kube.waiting import wait_for_event
 from gangsched.kube.write.binding import pod_path
 from gangsched.kube.write.eviction import Said, after, disruption_target, evict_request, read_back
+from gangsched.kube.write.preceding import Preceding
 from gangsched.kube.write.spelling import rfc3339
 from gangsched.kube.write.status import not_scheduled
 from gangsched.model.protocol import (
@@ -48,9 +49,7 @@ from gangsched.model.protocol import (
     PreemptionOrder,
     PreemptionPrepared,
     PreparePreemption,
-    SetPodCondition,
 )
-from gangsched.model.reasons import Reason
 
 # Reported in place of the API server's sentence, which names the pod: it may be another namespace's (V22).
 NO_EVICTIONS = "gangsched may not create pods/eviction"
@@ -89,19 +88,6 @@ class PreemptionCounts:
     marked_again: int = 0
 
 
-class Conditions(Protocol):
-    """Conditions of pods that wait while `PreemptionWriter.precedes` them."""
-
-    def carry(self, uid: str) -> SetPodCondition | None:
-        """That of a pod, if there is one, for another write to carry; `carried` ends that."""
-
-    def carried(self, order: SetPodCondition, *, is_written: bool) -> None:
-        """The other write was made, or could not be."""
-
-    def cleared(self, uid: str) -> None:
-        """The nomination of a pod is cleared, or cannot be."""
-
-
 class _Preemption:
     """One preemption that is being carried out; `over` is set when it is cancelled."""
 
@@ -138,10 +124,7 @@ class PreemptionWriter:
         self._timeout_s = timeout_s
         self._runtime = runtime
         self._slots = asyncio.Semaphore(connections)
-        self._conditions: Conditions | None = None
-        #: Pods whose nomination is to be written or cleared, and how many orders say so.
-        self._nominating: Counter[str] = Counter()
-        self._clearing: Counter[str] = Counter()
+        self.preceding = Preceding()
         self._orders: asyncio.Queue[PreemptionOrder] = asyncio.Queue()
         self._under_way: defaultdict[str, _Preemption] = defaultdict(_Preemption)
         self._turns: dict[str, asyncio.Task[None]] = {}
@@ -150,21 +133,8 @@ class PreemptionWriter:
 
     def order(self, order: PreemptionOrder) -> None:
         """Start to carry out an order."""
-        if isinstance(order, CancelPreemption):
-            self._clearing.update(member.uid for member in order.members)
-        elif isinstance(order, PreparePreemption):
-            self._nominating.update(member.uid for member in order.members)
+        self.preceding.ordered(order)
         self._orders.put_nowait(order)
-
-    def precedes(self, condition: SetPodCondition) -> bool:
-        """Whether a write about the pod's nomination comes before this condition, or carries it."""
-        uid = condition.uid
-        # Autoscalers pass over a pod that is refused and nominated.
-        return uid in self._nominating or (uid in self._clearing and condition.reason != Reason.PREEMPTING)
-
-    def precede(self, conditions: Conditions) -> None:
-        """Let `conditions` wait for the writes about nominations."""
-        self._conditions = conditions
 
     async def run(self) -> None:
         """Carry out orders until cancelled; a restart continues with unfinished ones (semantics V24)."""
@@ -218,14 +188,6 @@ class PreemptionWriter:
             if self._turns.get(member.uid) is task:
                 del self._turns[member.uid]
 
-    def _cleared(self, members: Sequence[NominatedMember]) -> None:
-        for uid in [member.uid for member in members]:
-            self._clearing[uid] -= 1
-            if not self._clearing[uid]:
-                del self._clearing[uid]
-                if self._conditions is not None:
-                    self._conditions.cleared(uid)
-
     # --- (1) and (2): before anybody is harmed --------------------------------------------------------------------
 
     async def _prepare(self, order: PreparePreemption) -> None:
@@ -244,19 +206,14 @@ class PreemptionWriter:
     async def _nominate(self, member: NominatedMember, over: asyncio.Event) -> str:
         """Say where a member is to go, and what is about to be said of it; why that failed, "" if it did not."""
         status: dict[str, Any] = {"nominatedNodeName": member.node}
-        self._nominating[member.uid] -= 1
-        if not self._nominating[member.uid]:
-            del self._nominating[member.uid]
-        told = self._conditions.carry(member.uid) if self._conditions is not None else None
-        if self._conditions is None or told is None:
-            return await self._patch(member, status, over, PREPARE_S)
-        status["conditions"] = [not_scheduled(told, self._runtime.wall())]
+        if (told := self.preceding.nominates(member.uid)) is not None:
+            status["conditions"] = [not_scheduled(told, self._runtime.wall())]
         is_written = False
         try:
             failed = await self._patch(member, status, over, PREPARE_S)
             is_written = not failed
         finally:
-            self._conditions.carried(told, is_written=is_written)
+            self.preceding.nominated(told, is_written=is_written)
         return failed
 
     async def _mark(self, victim: PodRef | Evict, over: asyncio.Event, within_s: float) -> str:
@@ -273,7 +230,8 @@ class PreemptionWriter:
                 *(self._patch(member, status, never, PREPARE_S, may_be_gone=True) for member in order.members)
             )
         finally:
-            self._cleared(order.members)
+            for member in order.members:
+                self.preceding.cleared(member.uid)
         self.counts.cancelled += 1
 
     async def _patch(

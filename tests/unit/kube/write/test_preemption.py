@@ -106,7 +106,7 @@ def kinds(desk: Desk) -> list[str]:
 
 def waits(desk: Desk, uid: str) -> bool:
     """Whether a refusal of the pod would wait for a write about its nomination."""
-    return desk.writer.precedes(SetPodCondition(uid, "ns", "pod", "Unschedulable", "no room"))
+    return desk.writer.preceding.precedes(SetPodCondition(uid, "ns", "pod", "Unschedulable", "no room"))
 
 
 async def test_members_are_nominated_before_a_victim_is_marked() -> None:
@@ -331,7 +331,7 @@ async def test_it_is_told_when_a_nomination_is_cleared() -> None:
         status = StatusWriter(desk.api, FakeBinds(desk.time), runtime=desk.time.runtime())
         cleared: list[str] = []
         vars(status)["cleared"] = cleared.append
-        desk.writer.precede(status)
+        desk.writer.preceding.conditions = status
         desk.api.blocked = asyncio.Event()
         desk.writer.order(CancelPreemption("1", MEMBERS))
         desk.writer.order(CancelPreemption("1/left", MEMBERS[:1]))
@@ -351,8 +351,8 @@ async def test_refusal_is_written_once_the_nomination_is_cleared() -> None:
     """V12: autoscalers pass over a pod with a nomination, so nobody sees a pod that is refused and has one."""
     async with at_work() as desk:
         runtime = desk.time.runtime()
-        status = StatusWriter(desk.api, FakeBinds(desk.time), preceded=desk.writer.precedes, runtime=runtime)
-        desk.writer.precede(status)
+        status = StatusWriter(desk.api, FakeBinds(desk.time), preceded=desk.writer.preceding.precedes, runtime=runtime)
+        desk.writer.preceding.conditions = status
         writing = asyncio.create_task(status.run())
         desk.api.blocked = asyncio.Event()
         desk.writer.order(CancelPreemption("1", MEMBERS[:1]))
@@ -376,9 +376,9 @@ async def test_a_nomination_carries_the_condition_of_its_pod(fails: bool) -> Non
 
     async with at_work(answer) as desk:
         status = StatusWriter(
-            desk.api, FakeBinds(desk.time), preceded=desk.writer.precedes, runtime=desk.time.runtime()
+            desk.api, FakeBinds(desk.time), preceded=desk.writer.preceding.precedes, runtime=desk.time.runtime()
         )
-        desk.writer.precede(status)
+        desk.writer.preceding.conditions = status
         writing = asyncio.create_task(status.run())
         desk.api.blocked = asyncio.Event()
         desk.writer.order(PreparePreemption("1", MEMBERS[:1], ()))
