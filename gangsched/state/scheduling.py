@@ -387,9 +387,8 @@ class SchedulingState:
         looked_at = {*plan.begun, *(verdict.group for verdict in plan.verdicts)}
         self._looked_at = self._looked_at | looked_at if plan.left else set()
         if (missed := self._unfinished.goes_on(plan.unfinished)) is not None:
-            self.queue.wake(
-                self._without_holds(), missed.freed, pods_changed=missed.pods_changed
-            )  # it was not parked meanwhile
+            # It was not parked meanwhile.
+            self.queue.wake(self._without_holds(), missed.freed, pods_changed=missed.pods_changed)
         for group_id in plan.again & self.registry.groups.keys():
             self.queue.activate(group_id)
         self.preemptions.holding_back.look(now_s)
