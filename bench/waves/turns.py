@@ -32,7 +32,7 @@ ROW = "{:>18}{:>12}{:>9}{:>9}{:>12}{:>12}{:>12}"
 
 
 class Wave(PlayedByLoop):
-    """A cluster full of low pods, each of which its controller replaces when it is gone."""
+    """A cluster full of low pods, each of which is replaced when it is gone if the case has controllers."""
 
     def __init__(self, case: Case) -> None:
         self._case, self._serial = case, count()
@@ -47,10 +47,10 @@ class Wave(PlayedByLoop):
         super().__init__(nodes, running, Rules())
 
     def delete(self, *pods: Pod) -> None:
-        """They are gone, and others are there in their place."""
+        """They are gone, and others are there in their place if they have controllers."""
         super().delete(*pods)
         self.evicted += len(pods)
-        self.create([self._low() for _ in pods])
+        self.create([self._low() for _ in pods if self._case.recreates])
 
     def high(self) -> list[Pod]:
         """The pods that preempt."""
