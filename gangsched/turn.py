@@ -11,7 +11,7 @@ Commit on exactly the state that the plan was made from.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gangsched.core.cycle import Limits, plan
 from gangsched.model.gpu_policy import GpuPolicy
@@ -56,10 +56,16 @@ def plan_and_commit(
     policy: GpuPolicy | None,
     clock: Callable[[], float] = lambda: 0.0,
 ) -> Decided | None:
-    """Do steps 5 and 6; None if there is nothing to decide. `clock` measures the plan, for metrics."""
+    """Do steps 5 and 6; None if there is nothing to decide. `clock` measures the plan, for metrics.
+
+    What the turn has spent on nominations the plan has less, unless it continues with a group that may need all of it.
+    """
     given = state.plan_input(now_s, wall_s)
     if given is None:
         return None
+    limits = limits or Limits()
+    if given.unfinished is None:
+        limits = replace(limits, work=max(limits.work // 2, limits.work - state.preemptions.work))
     began_s = clock()
     proposal = plan_of(given, now_s, limits=limits, policy=policy)
     took_s = clock() - began_s

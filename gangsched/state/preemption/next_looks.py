@@ -13,7 +13,7 @@ from math import inf
 from gangsched.state.timers import Timers
 
 CHECKED_AT_ONCE = 50
-"""Nominations that one turn checks, about 0.1 ms each: a pod that ends may concern hundreds of them."""
+"""Nominations that one turn checks: a pod that ends may concern hundreds of them."""
 
 
 class NextLooks:

@@ -74,7 +74,7 @@ class Nominations:
         self._of_group: dict[str, NominationRecord] = {}
         self._of_id: dict[str, NominationRecord] = {}
         self._serial = count(1)
-        self._promised = Promised(members, cluster)
+        self.promised = Promised(members, cluster)
         self._stale: set[str] = set()
         self._next_looks = NextLooks()
         self._offset_s = 0.0  # what to add to monotonic seconds for those since the epoch
@@ -91,7 +91,7 @@ class Nominations:
 
     def victims(self) -> Set[str]:
         """Uids of all victims, a live view."""
-        return self._promised.victims()
+        return self.promised.victims()
 
     def wants(self, order: Evict) -> bool:
         """Whether an eviction may be sent (again): its nomination exists and still needs it (V13)."""
@@ -110,11 +110,11 @@ class Nominations:
     def obstacle(self, group: str, decision: Preemption) -> str:
         """Why a decision that is not carried out yet is no longer valid, "" if it is valid."""
         record = self._record(group, decision, 0.0)
-        self._promised.keep(record)
+        self.promised.keep(record)
         try:
-            return self._promised.room().obstacle(record, record.placements)
+            return self.promised.room().obstacle(record, record.placements)
         finally:
-            self._promised.drop(record)
+            self.promised.drop(record)
 
     def changed(self, group_id: str) -> None:
         """Check the nomination of a group that has changed."""
@@ -122,7 +122,7 @@ class Nominations:
 
     def follow(self) -> None:
         """Update how much of the promised room is in use, before other groups are woken for free room."""
-        self._promised.follow()
+        self.promised.follow()
 
     def waits(self, group: GroupRecord) -> bool:
         """Whether changes of the group need no plan, because the same pods still wait for room."""
@@ -149,7 +149,7 @@ class Nominations:
 
     def _record(self, group: str, decision: Preemption, now_s: float) -> NominationRecord:
         """A new one; a victim is that of one nomination, and others only wait for it."""
-        known = self._promised.victims()
+        known = self.promised.victims()
         own = [each for each in decision.victims if each.uid not in known]
         gangs = (self._members[each.pod.uid].gang for each in decision.placements)
         kept = (Nominee(each.pod, each.node, gang) for each, gang in zip(decision.placements, gangs, strict=True))
@@ -216,18 +216,18 @@ class Nominations:
 
     def look(self, now_s: float, wall_s: float) -> list[Action]:
         """Check nominations that are due or affected by changes, some at a time; `wall_s` is in epoch seconds."""
-        self._offset_s, self._promised.wall_s = wall_s - now_s, wall_s
+        self._offset_s, self.promised.wall_s, self.promised.work = wall_s - now_s, wall_s, 0
         self.taken.refresh()
-        self._promised.follow()
+        self.promised.follow()
         whole, self._stale = self._stale.union(self._next_looks.timers.take_due(now_s)), set()
-        stale = {**self._promised.stale(), **{group_id: set[str]() for group_id in whole}}
+        stale = {**self.promised.stale(), **{group_id: set[str]() for group_id in whole}}
         changed = self._records(group_id for group_id, on in stale.items() if not on)
         # One after the other, since each step asks what all have come to in the one before it.
         actions = [action for record in changed for action in self._follow(record, now_s)]
         self._next_looks.now(stale)
         chosen = self._next_looks.take()
         if nodes := set[str]().union(*chosen.values()):
-            self._promised.room().keeps(nodes)  # all at once: each node by itself takes as long as all of them
+            self.promised.room().keeps(nodes)  # all at once: each node by itself takes as long as all of them
         for record in self._records(chosen):
             actions += self._look_at(record, chosen[record.group], now_s)
         return actions
@@ -281,7 +281,7 @@ class Nominations:
         )
         again_s = math.inf if record.lost else min((record.ends_s, again_s, *vacant))
         self._next_looks.timers.set(record.group, again_s)
-        if not record.lost and self._promised.has_room(record, self._registry.group(record.group, now_s)):
+        if not record.lost and self.promised.has_room(record, self._registry.group(record.group, now_s)):
             self._queue.activate(record.group)
         if not record.inherited:
             return []
@@ -291,8 +291,8 @@ class Nominations:
 
     def _give_way(self, record: NominationRecord, nodes: Set[str]) -> None:
         """Where the room of all promises is not enough any more, one after the other is lost."""
-        while not record.lost and not (nodes and self._promised.room().keeps(nodes)):
-            places, room = self._promised.unplaced(record, nodes), self._promised.room()
+        while not record.lost and not (nodes and self.promised.room().keeps(nodes)):
+            places, room = self.promised.unplaced(record, nodes), self.promised.room()
             cause = room.obstacle(record, places)
             if not cause:
                 return
@@ -324,14 +324,14 @@ class Nominations:
         """The last look, and the evictions (V13, 3 and 4)."""
         if record.unwritten or len(record.placements) < len(record.nominees):
             return []
-        places, room = self._promised.unplaced(record), self._promised.room()
+        places, room = self.promised.unplaced(record), self.promised.room()
         record.lost = last_look.changed(record, self._registry, self.victims()) or room.obstacle(record, places)
         record.lost = record.lost or room.admits(places)
         if record.lost:
             return self._end(record, Result.LOST, now_s)
         for uid in last_look.needless(record, self._members, room, places):
             self.taken.give_back(record.victims[uid].group, uid)
-            self._promised.stays(uid)
+            self.promised.stays(uid)
             del record.victims[uid], record.fates[uid]
         record.stage = Stage.EVICTING
         self._count_from(record, now_s)
@@ -351,8 +351,8 @@ class Nominations:
         self._next_looks.timers.drop(record.group)
         members = record.members
         self._hand_on(record)
-        self._promised.drop(record)
-        evicted = {uid for uid in record.victims if self._promised.was_evicted(record, uid)}
+        self.promised.drop(record)
+        evicted = {uid for uid in record.victims if self.promised.was_evicted(record, uid)}
         for uid, victim in record.victims.items():
             if uid not in evicted:
                 self.taken.give_back(victim.group, uid)
@@ -380,32 +380,32 @@ class Nominations:
     def _keep(self, record: NominationRecord, kept: dict[str, Nominee]) -> None:
         """Promise the room of these nominees, and of no others (V10)."""
         record.nominees = kept
-        self._promised.keep(record)
+        self.promised.keep(record)
 
     def _lose(self, record: NominationRecord, cause: str) -> None:
         """It cannot succeed; it ends when the group is refused again, for it may fit elsewhere (V11)."""
         if not record.lost:
             record.lost = cause
             self._hand_on(record)
-            self._promised.changed()
+            self.promised.changed()
         self._queue.activate(record.group)
 
     def _hand_on(self, record: NominationRecord) -> None:
         """Who counts on it that a victim goes has it evicted itself, with all that goes with it."""
         for uid in record.of(Fate.MARKED) + record.of(Fate.ORDERED):
-            heir = self._promised.heir(record, uid) if uid in record.fates else None
-            if heir is None or self._promised.was_evicted(record, uid):
+            heir = self.promised.heir(record, uid) if uid in record.fates else None
+            if heir is None or self.promised.was_evicted(record, uid):
                 continue
             of = record.victims[uid]
             for each in [each for each in record.victims.values() if each.unit == of.unit]:
-                if not self._promised.was_evicted(record, each.uid):
+                if not self.promised.was_evicted(record, each.uid):
                     heir.victims[each.uid], heir.fates[each.uid] = each, Fate.MARKED
                     heir.inherited.append(each)
                     del record.victims[each.uid], record.fates[each.uid]
             heir.awaited -= heir.victims.keys()
             heir.stage = Stage.PREPARING
-            self._promised.keep(heir)
-            self._promised.changed()
+            self.promised.keep(heir)
+            self.promised.changed()
             self._stale.add(heir.group)
 
     def _may_name(self, record: NominationRecord, victim: Victim) -> bool:
@@ -434,7 +434,7 @@ class Nominations:
 
     def _told(self, record: NominationRecord) -> Refusal:
         until_s = int(self.deadline_s(record) + self._offset_s)
-        return awaited.told(record, self._members, until_s=until_s, wall_s=int(self._promised.wall_s))
+        return awaited.told(record, self._members, until_s=until_s, wall_s=int(self.promised.wall_s))
 
     def _tell_anew(self, record: NominationRecord, group: GroupRecord, now_s: float) -> None:
         """The group is told how many it still waits for."""

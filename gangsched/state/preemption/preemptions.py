@@ -102,6 +102,11 @@ class Preemptions:
         self.nominations.follow()
         return actions
 
+    @property
+    def work(self) -> int:
+        """Units of work (`core.work`) that this turn has spent on nominations."""
+        return self.nominations.promised.work
+
     def woken_by(self, priority: int) -> Set[str]:
         """Groups that would be examined again if a pod of this priority began to wait (V27)."""
         before = self._lowest_waiting

@@ -29,13 +29,16 @@ from gangsched.state.preemption.nomination import Fate, NominationRecord, Nomine
 from gangsched.state.preemption.room import Placed, Room, RoomClaim
 
 NOTHING: Mapping[str, Nomination] = {}
+UNITS_A_CHECK, UNITS_A_PLACE = 250, 12
+"""Units of work of checking a nomination, and of sharing out one of its places."""
 
 
 class Promised:
-    """Updates the promises in `cluster`; `wall_s` is in epoch seconds."""
+    """Updates the promises in `cluster`; `wall_s` is in epoch seconds. `work` counts units of a turn."""
 
     def __init__(self, members: MemberStore, cluster: Cluster) -> None:
         self.wall_s = 0.0
+        self.work = 0
         self._members = members
         self._cluster = cluster
         self._resting: defaultdict[str, dict[str, NominationRecord]] = defaultdict(dict)
@@ -121,6 +124,7 @@ class Promised:
         group is woken for room elsewhere, like all waiting groups.
         """
         self.follow()
+        self.work += UNITS_A_CHECK
         snapshot = self._cluster.snapshot()
         nodes = [node for node in self._nominees_on[record.group] if node in snapshot.table.index]
         index = [snapshot.table.index[node] for node in nodes]
@@ -161,6 +165,7 @@ class Promised:
                         of[name] = of.get(name, 0) + amount
             records = sorted(self._resting[node].values(), key=_age)
             places = [(each, nominee) for each in records for nominee in self._nominees_on[each.group].get(node, ())]
+            self.work += UNITS_A_PLACE * len(places)
             parts = [_take(there.get(record.group, {}), nominee.pod.shape.requests) for record, nominee in places]
             rest: dict[str, int] = {}
             for name, amount in chain.from_iterable(of.items() for of in there.values()):
