@@ -50,6 +50,8 @@ def main() -> int:
     asked = parser.parse_args()
     number, parts = map(int, asked.part.split("/"))
     chosen = [mutant for mutant in MUTANTS if asked.word in mutant.name][number - 1 :: parts]
+    if not chosen:
+        parser.error(f"no planted bug has {asked.word!r} in its name")
     console = Console(width=150)
     table = Table("rule", "planted bug", "kind", "found by", "s", title=f"{len(chosen)} planted bugs")
     survived, rows = list[str](), list[Row]()

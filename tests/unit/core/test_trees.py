@@ -263,6 +263,20 @@ def test_identical_children_are_one_kind(number: int) -> None:
     assert len(started(world.settle())) == number
 
 
+def test_a_rack_that_only_a_search_refutes_is_searched_once_for_all_identical_children() -> None:
+    """L12: sums allow 3 + 3 + 2 GPUs in a rack of 4 + 4. That it is refuted in one plan excludes all orders of them."""
+    number, racks = 9, [(5, 3)] * 8 + [(4, 4)]
+    nodes = [node(f"n{n}{at}", gpus[at], labels={"rack": f"r{n}"}) for n, gpus in enumerate(racks) for at in (0, 1)]
+    world = World(*nodes)
+    for each in range(number):
+        fields: dict[str, Any] = {"parent": "svc", "min_children": number, "topology": "rack", "min_member": 3}
+        world.create(members(f"r{each:02}", 2, gpus=3, **fields), members(f"r{each:02}", 1, first=2, gpus=2, **fields))
+    world.turn()
+    assert "needs room for" in told(world, "r00")
+    world.add_nodes(node("more", 8, labels={"rack": "more"}))
+    assert len(started(world.settle())) == number
+
+
 def zoned(*zones: str) -> list[Node]:
     """A node of 8 GPUs for each of these zones, in a rack of its own."""
     return [node(f"n{number}", labels={"zone": zone, "rack": f"r{number}"}) for number, zone in enumerate(zones)]
