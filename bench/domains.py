@@ -1,16 +1,17 @@
 """Required topology: what plans cost that judge every domain, and what judging four of them would find.
 
 `python -m bench.domains [--repeat 11] [--demands 200] [--seed 33] [--part 1] [--json]` prints three tables, times in
-milliseconds of the process (`cold`: the first plan of a process with these nodes; before each other one a node
-changed). Racks of which one in N fits; whole clusters of 5,000 and 15,000 nodes; and racks that all differ, with gangs
-of three shapes at the edge of what sums allow in any rack. Those may take several plans; `next` is the first plan of
-another gang of the same kind. `four` counts the gangs that would start if only the four racks of least room were
-searched. `--part 10` takes a tenth of the racks.
+milliseconds of the process, which collects garbage as the daemon does (`cold`: the first plan of a process with these
+nodes; before each other one a node changed). Racks of which one in N fits; whole clusters of 5,000 and 15,000 nodes;
+and racks that all differ, with gangs of three shapes at the edge of what sums allow in any rack. Those may take several
+plans; `next` is the first plan of another gang of the same kind. `four` counts the gangs that would start if only the
+four racks of least room were searched. `--part 10` takes a tenth of the racks.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import random
 import statistics
@@ -26,6 +27,7 @@ from gangsched.core.reserve import Ledger
 from gangsched.core.search.demand import Demand
 from gangsched.core.search.domains import Domains
 from gangsched.core.search.facts import packed
+from gangsched.daemon import GC_THRESHOLDS
 from gangsched.model.gang import Gang, Group
 from gangsched.model.gpu_policy import PlacementConstraints, SliceLayer
 from gangsched.model.objects import Node, Shape
@@ -52,6 +54,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--part", type=int, default=1, help="divide racks by this (default 1)")
     parser.add_argument("--json", action="store_true", help="print one JSON object per case")
     asked = parser.parse_args(argv)
+    gc.set_threshold(*GC_THRESHOLDS)
     tables: list[tuple[str, Iterator[Figures]]] = [
         ("{case:52} {plan_ms:7.2f} {cold_ms:7.2f} {goal_ms:7.0f}", small(asked.part, asked.repeat)),
         ("{case:52} {plan_ms:7.2f} {cold_ms:7.2f} {goal_ms:7.0f}", large(asked.part, asked.repeat)),
@@ -141,6 +144,8 @@ def different(part: int, demands: int, seed: int) -> Iterator[Figures]:
         for names in (("gpu",), ("cpu", "gpu")):
             rng = random.Random(seed)
             snapshot = builders.snapshot(fragmented(rng, racks // part, size, names))
+            gc.collect()
+            gc.freeze()
             drawn = edge_demands(rng, snapshot, size, names, max(2, demands // part))
             made = decisions(snapshot, drawn)
             resources = "GPUs" if len(names) == 1 else "CPUs and GPUs"
