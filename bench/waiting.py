@@ -12,6 +12,7 @@ show: decoding, and writing what is ordered.
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import logging
 import statistics
@@ -25,6 +26,7 @@ import structlog
 from gangsched import parameters
 from gangsched.api import keys
 from gangsched.core.cycle import Limits
+from gangsched.daemon import GC_THRESHOLDS
 from gangsched.loop import Loop, Ports
 from gangsched.model.disruption import PodDisruptionBudget
 from gangsched.model.objects import Pod
@@ -210,6 +212,8 @@ def measure(case: str, gangs: list[list[Pod]], *, free: Callable[[int], int], in
     for members in gangs:
         daemon.create(*members)
     daemon.rest()
+    gc.collect()
+    gc.freeze()
     daemon.advance(130.0)
     assert not daemon.bound, f"{len(daemon.bound)} pods were bound, of gangs that should wait"
     nobody, freed, quiet = [], [], []
@@ -281,6 +285,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="print one JSON object a case")
     asked = parser.parse_args(arguments)
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
+    gc.set_threshold(*GC_THRESHOLDS)
     missed = False
     for case, (make, gangs, free, in_racks) in CASES.items():
         if not case.startswith(asked.case):
