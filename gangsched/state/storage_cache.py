@@ -154,8 +154,9 @@ class StorageCache:
 
     def releasing(self, keys: Iterable[str]) -> None:
         """Record that ResourceClaims are being deallocated; no pod may use them before `wrote`."""
-        self._releasing.update(keys)
-        self._photo = None
+        if new := set(keys) - self._releasing:
+            self._releasing |= new
+            self._photo = None
 
     def wrote(self, versions: Mapping[str, str]) -> list[Member]:
         """Record the versions that gangsched's writes gave to ResourceClaims; no pod may use one before this version is

@@ -186,3 +186,15 @@ def test_a_gang_whose_resource_claims_are_made_later() -> None:
     world.settle()
     assert world.bound() == {"g-0": "n0"}
     assert [each.reserve for bind in world.sent for each in bind.claims] == [True]
+
+
+def test_a_look_for_devices_to_release_that_finds_none_changes_nothing() -> None:
+    """V25: a new picture of the cluster would drop what is known, and groups would be planned for it at rest."""
+    world = World(node("n0"))
+    pods = world.create(gang("g", "c0"))
+    world.settle()
+    before = world.state.snapshot()
+    members = [member for each in pods if (member := world.state.members.get(each.uid)) is not None]
+    assert members
+    assert world.state.claims.give_up(members) == []
+    assert world.state.snapshot() is before
