@@ -37,6 +37,10 @@ KUEUE_NAME: Final = "kueue.x-k8s.io/pod-group-name"
 KUEUE_TOTAL: Final = "kueue.x-k8s.io/pod-group-total-count"
 """Kueue's plain pod groups need all members: the total is the minimum of a gang that `KUEUE_NAME` names."""
 
+VOLCANO_GROUP: Final = VOLCANO + "/group-name"
+_KUBE_BATCH_GROUP: Final = "scheduling.k8s.io/group-name"
+VOLCANO_TASK: Final = "volcano.sh/task-spec"
+"""Annotations of pods: the PodGroup, also by an older name, and, which may be a label, the task that the pod is of."""
 GROVE_GANG: Final = "grove.io/podgang"
 GROVE_CLIQUE: Final = "grove.io/podclique"
 """Labels of pods: the PodGang, and the one of its podgroups that the pod is a member of. Without the first the second
@@ -84,10 +88,10 @@ IDENTITIES: Final = (
     GangKey(_LEGACY + "/name", label=True, needs_pod_group=False),
     GangKey(NAME, label=False, needs_pod_group=False),
     # Volcano's oldest key, which LeaderWorkerSet still writes in addition to a PodGroup of Volcano.
-    GangKey("scheduling.k8s.io/group-name", label=False, needs_pod_group=False, api_groups=(X_K8S, SIGS, VOLCANO)),
+    GangKey(_KUBE_BATCH_GROUP, label=False, needs_pod_group=False, api_groups=(X_K8S, SIGS, VOLCANO)),
     GangKey("pod-group/name", label=True, needs_pod_group=False),
     GangKey(KUEUE_NAME, label=True, needs_pod_group=False),
-    GangKey(VOLCANO + "/group-name", label=False, needs_pod_group=True, api_groups=(VOLCANO,)),
+    GangKey(VOLCANO_GROUP, label=False, needs_pod_group=True, api_groups=(VOLCANO,)),
     GangKey(GROVE_CLIQUE, label=True, needs_pod_group=True, api_groups=(GROVE,)),
     GangKey(LWS_NAME, label=True, needs_pod_group=False, api_groups=(), opt_in=True),
 )
@@ -205,6 +209,9 @@ def pod_gang_metadata(
         del gang_metadata[KUEUE_TOTAL]
     if not labels.get(GROVE_GANG):
         gang_metadata.pop(GROVE_CLIQUE, None)
+    task = annotations.get(VOLCANO_TASK) or labels.get(VOLCANO_TASK)
+    if task and not {VOLCANO_GROUP, _KUBE_BATCH_GROUP}.isdisjoint(gang_metadata):
+        gang_metadata[VOLCANO_TASK] = task
     if LWS_NAME in labels:
         _add_leader_worker_set(gang_metadata, labels, annotations)
     if not _KUEUE_SLICE.isdisjoint(annotations):

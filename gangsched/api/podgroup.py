@@ -157,6 +157,7 @@ def parse_pod_group(body: Mapping[str, Any], *, api_group: str = "", version: st
             not_used=of.not_used,
             topology=of.topology,
             tree_topology=of.tree_topology,
+            of_tasks=tuple(sorted(of.of_tasks.items())),
             priority=of.priority,
             problems=tuple(reader.problems),
             of_object=of_object,

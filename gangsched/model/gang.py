@@ -77,7 +77,8 @@ class Gang:
 
     Members: `pending` pods are unbound, ungated, not terminating, not held, and have a scheduler name of gangsched.
     `retry` are members that passed Permit and whose bind failed (B3); they are placed like plain pods, whatever the
-    match policy. `kept` are the `retry` members that still have their room. `bound` counts members that are bound or
+    match policy. `kept` are the `retry` members that still have their room. `later` members are pending once
+    the gang has started: they are beyond the minimums of their tasks. `bound` counts members that are bound or
     being bound and not terminating; `succeeded` members count only as P1 says. `nodes` are the nodes of bound members.
     A `plain` gang is a single pod without a gang.
 
@@ -88,8 +89,8 @@ class Gang:
     one (V6). A gang that `never_preempts` preempts no pods (V2); any other one preempts only after `preemption_delay_s`
     (V28).
 
-    `run_time_s` is the longest run time of a member, `math.inf` if unknown (H1). `min_overrides` names the pod
-    annotation that overrides the PodGroup's minimum.
+    `run_time_s` is the longest run time of a member, `math.inf` if unknown (H1). `min_note` names the pod
+    annotation that overrides the PodGroup's minimum, or the minimums of tasks that it consists of.
 
     Slices: if the members are `indexed`, slices are formed by `Pod.index`. `standing` are the index and the node of
     each member that has a node.
@@ -104,6 +105,7 @@ class Gang:
     min_resources: ResourceVector = ()
     pending: tuple[Pod, ...] = ()
     retry: tuple[Pod, ...] = ()
+    later: tuple[Pod, ...] = ()
     kept: tuple[Placement, ...] = ()
     held: tuple[Placement, ...] = ()
     bound: int = 0
@@ -123,7 +125,7 @@ class Gang:
     never_preempts: bool = False
     uninitialised: Refusal | None = None
     run_time_s: float = math.inf
-    min_overrides: str = ""
+    min_note: str = ""
     preemption_delay_s: float = 0.0
     indexed: bool = False
     standing: tuple[tuple[int, str], ...] = ()
@@ -141,7 +143,7 @@ class Gang:
     @property
     def waiting(self) -> bool:
         """Whether any member waits for a node, or for a retry of its bind."""
-        return bool(self.pending or self.retry or self.kept or self.held)
+        return bool(self.pending or self.retry or self.later or self.kept or self.held)
 
     @property
     def quorum(self) -> int:

@@ -5,8 +5,8 @@ Invariant: the view is immutable and derived from the record alone; each member 
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from gangsched.api import keys
@@ -66,6 +66,8 @@ def gang_view(record: GangRecord, policy: GpuPolicy) -> Gang:
     if record.plain or record.spec is None:
         return gang
     gang = _declared(gang, record.spec, record.pod_group)
+    if record.pod_group is not None and record.pod_group.of_tasks:
+        gang = _within_tasks(gang, dict(record.pod_group.of_tasks))
     if not gang.constraints.slices:
         record.index_problem = None
         return gang
@@ -117,11 +119,32 @@ def _declared(gang: Gang, spec: GangSpec, pod_group: PodGroup | None) -> Gang:
         disrupted_singly=pod_group is not None and pod_group.disrupted_singly,
         never_preempts=pod_group is not None and pod_group.never_preempts,
         uninitialised=_uninitialised(spec) or _refused(gang, pod_group),
-        min_overrides=_min_overrides(spec, pod_group),
+        min_note=_min_note(spec, pod_group),
     )
 
 
-def _min_overrides(spec: GangSpec, pod_group: PodGroup | None) -> str:
+def _within_tasks(gang: Gang, minimums: Mapping[str, int]) -> Gang:
+    """The gang of which members beyond the minimums of their tasks, which are its whole minimum, wait until it started.
+
+    A minimum that pods state themselves counts instead (I3).
+    """
+    if gang.satisfied or gang.min_member != sum(minimums.values()):
+        return gang
+    left = Counter(minimums)
+    left.subtract(_task(each.pod) for each in (*gang.kept, *gang.held))
+    pending, later = list[Pod](), list[Pod]()
+    for pod in gang.pending:
+        left[_task(pod)] -= 1
+        (pending if left[_task(pod)] >= 0 else later).append(pod)
+    tasks = ", ".join(f"{number} of task {name}" for name, number in minimums.items())
+    return replace(gang, pending=tuple(pending), later=tuple(later), min_note=f"minTaskMember: {tasks}")
+
+
+def _task(pod: Pod) -> str:
+    return next((value for key, value in pod.gang_metadata if key == keys.VOLCANO_TASK), "")
+
+
+def _min_note(spec: GangSpec, pod_group: PodGroup | None) -> str:
     stated = pod_group.min_member if pod_group is not None else None
     if stated is None or stated == spec.min_member:
         return ""

@@ -47,6 +47,11 @@ def marked(name: str, number: int, *, gpus: int = 1, mark: str = MARK) -> list[O
     return [make.pod(f"{name}-{index}", gpus=gpus, annotations={mark: name}) for index in range(number)]
 
 
+def of_task(name: str, task: str, index: int) -> Object:
+    """A pod as Volcano's Jobs make it, with its task."""
+    return make.pod(f"{name}-{task}-{index}", gpus=1, annotations={MARK: name, "volcano.sh/task-spec": task})
+
+
 def await_bound(pods: Following, prefix: str, number: int) -> None:
     pods.wait_for(lambda items: len(nodes_of(items, prefix)) == number, within_s=WITHIN_S, what=f"{prefix} bound")
 
@@ -70,16 +75,21 @@ def test_a_definition_that_comes_after_the_start_is_read(plane: ControlPlane, ap
         definitions.install(api, definitions.VOLCANO)
         groups = [
             volcano_group("late", minMember=2, queue="research"),
-            volcano_group("tasks", minMember=2, minTaskMember={"worker": 2}),
+            volcano_group("more", minMember=2, minTaskMember={"worker": 1}),
+            volcano_group("tasks", minMember=2, minTaskMember={"ps": 1, "worker": 1}),
             volcano_group("whole", minMember=3),
         ]
         for group in groups:
             api.post(api.path_of(group), group)
         await_bound(pods, "late-", 2)
-        make.create_all(api, [*marked("tasks", 2), *marked("whole", 2, mark="scheduling.k8s.io/group-name")])
-        (said,) = await_refused(pods, "tasks-", "Unsupported")
-        assert said.startswith("minTaskMember of PodGroup default/tasks asks for a minimum of each task")
+        make.create_all(api, [*marked("more", 2), *marked("whole", 2, mark="scheduling.k8s.io/group-name")])
+        make.create_all(api, [of_task("tasks", "worker", 0), of_task("tasks", "worker", 1)])
+        (said,) = await_refused(pods, "more-", "Unsupported")
+        assert said.startswith("minTaskMember of PodGroup default/more is 1 in sum, and minMember 2")
         await_refused(pods, "whole-", "WaitingForMembers")
+        await_refused(pods, "tasks-", "WaitingForMembers")
+        make.create_all(api, [of_task("tasks", "ps", 0)])
+        await_bound(pods, "tasks-", 3)
         assert not nodes_of(pods.objects(), "whole-")
         make.create_all(api, marked("whole", 3, mark="scheduling.k8s.io/group-name")[2:])
         await_bound(pods, "whole-", 3)

@@ -318,3 +318,8 @@ def the_loop_plans_in_the_middle_of_a_burst(turn: Any) -> Any:
         return bool(planned or left)
 
     return hasty
+
+
+@bug("A2", "state.gang_view:_within_tasks", "unit/api/dialects/test_volcano.py")
+def pods_of_one_task_stand_in_for_those_of_another(_: Any) -> Any:
+    return lambda gang, minimums: gang

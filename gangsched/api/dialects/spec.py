@@ -38,6 +38,8 @@ class Declared:
     priority: int = 0
     #: Annotations that say what other fields state, of the weakest kind.
     gang_metadata: Mapping[str, str] = field(default_factory=dict)
+    #: The minimum of each task by its name; together they are the minimum.
+    of_tasks: Mapping[str, int] = field(default_factory=dict)
     #: Gangs by name that the object declares in place of one of its own name.
     parts: Mapping[str, Declared] = field(default_factory=dict)
     #: Sentences about what is asked for and cannot be honoured: the gang waits, Unsupported.

@@ -20,7 +20,6 @@ PHASES: Final = {
     "Unknown": "Unknown",
 }
 """Volcano's phase for each of ours. It has none for a gang whose minimum cannot be reached any more."""
-PER_TASK: Final = "set one minimum for all pods in minMember, or create a PodGroup for each task, and remove this field"
 
 
 class VolcanoSpec(DialectSpec):
@@ -52,20 +51,33 @@ class VolcanoSpec(DialectSpec):
                 f"networkTopology of {where} asks for HyperNodes, which gangsched does not support: set "
                 "gangsched.dev/topology to a node label, and remove it"
             )
-        for name, value, empty, asks in (
-            ("minTaskMember", self.min_task_member, {}, "a minimum of each task"),
-            ("subGroupPolicy", self.sub_group_policy, [], "groups within the gang"),
+        for name, value, kind, what in (
+            ("minTaskMember", self.min_task_member, dict, "an object"),
+            ("subGroupPolicy", self.sub_group_policy, list, "a list"),
         ):
-            if value is not None and not isinstance(value, type(empty)):
-                kind = "an object" if isinstance(empty, dict) else "a list"
-                invalid.append(f"spec.{name} {quoted(value)} of {where} is not {kind}: correct or remove it")
-            elif value and name == "minTaskMember" and (least := self._above_minimum()):
-                not_used.append(
-                    f"minTaskMember of {where} is not used: its sum of {least} exceeds minMember {self.min_member}, "
-                    "so that Volcano does not use it either"
-                )
-            elif value:
-                unsupported.append(f"{name} of {where} asks for {asks}, which gangsched cannot do yet: {PER_TASK}")
+            if value is not None and not isinstance(value, kind):
+                invalid.append(f"spec.{name} {quoted(value)} of {where} is not {what}: correct or remove it")
+        if isinstance(self.sub_group_policy, list) and self.sub_group_policy:
+            unsupported.append(
+                f"subGroupPolicy of {where} asks for groups within the gang, which gangsched cannot do yet: create a "
+                "PodGroup for each of them, and remove this field"
+            )
+        tasks = self.min_task_member if isinstance(self.min_task_member, dict) else {}
+        needed = sum(each for each in tasks.values() if type(each) is int)
+        minimum = "not set" if self.min_member is None else str(self.min_member)
+        if any(type(each) is not int or each < 0 for each in tasks.values()):
+            invalid.append(f"spec.minTaskMember {quoted(tasks)} of {where} has a minimum that is no count: correct it")
+        elif tasks and needed > (self.min_member or 0):
+            # Volcano's own defaults are such: a Job of five replicas of which three are needed has a task minimum of 5.
+            not_used.append(
+                f"minTaskMember of {where} is not used: its sum of {needed} exceeds minMember {minimum}, so that "
+                "Volcano does not use it either"
+            )
+        elif tasks and needed < (self.min_member or 0):
+            unsupported.append(
+                f"minTaskMember of {where} is {needed} in sum, and minMember {minimum}: gangsched cannot require "
+                f"members beyond the minimums of tasks yet: set minMember to {needed}, or remove minTaskMember"
+            )
         if self.queue not in {None, "", DEFAULT_QUEUE}:
             not_used.append(f"queue {quoted(self.queue)} of {where} is not used: gangsched has no queues of Volcano")
         if self.priority_class_name:
@@ -77,14 +89,5 @@ class VolcanoSpec(DialectSpec):
             unsupported=tuple(unsupported),
             invalid=tuple(invalid),
             not_used=tuple(not_used),
+            of_tasks=tasks if needed and needed == self.min_member else {},
         )
-
-    def _above_minimum(self) -> int:
-        """The sum of minTaskMember if it exceeds minMember, so that Volcano counts members of all tasks alike; else 0.
-
-        Volcano's own defaults are such: a Job of five replicas of which three are needed has a task minimum of five.
-        """
-        numbers = list(self.min_task_member.values())
-        if self.min_member is None or not all(type(each) is int and each >= 0 for each in numbers):
-            return 0
-        return total if (total := sum(numbers)) > self.min_member else 0

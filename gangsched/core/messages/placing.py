@@ -197,7 +197,7 @@ def waiting_for_members(gang: Gang) -> Refusal:
     parts = [f"{number} {one if number == 1 else many}" for number, one, many in counts if number > 0]
     now = "; ".join((f"{gang.quorum} of {gang.min_member} are ready", *parts))
     text = f"waiting for members of gang {gang.id}"
-    return Refusal(Reason.WAITING_FOR_MEMBERS, f"{text} ({gang.min_overrides})" if gang.min_overrides else text, now)
+    return Refusal(Reason.WAITING_FOR_MEMBERS, f"{text} ({gang.min_note})" if gang.min_note else text, now)
 
 
 def waiting_for_more(gang: Gang, lack: int) -> Refusal:

@@ -46,7 +46,7 @@ def pod_conditions(
     """Yield the condition of every waiting pod. If a pod has no other reason, its reason is in `faults` of its
     group.
     """
-    waiting = [*gang.pending, *gang.retry, *(placement.pod for placement in (*gang.kept, *gang.held))]
+    waiting = [*gang.pending, *gang.retry, *gang.later, *(placement.pod for placement in (*gang.kept, *gang.held))]
     notes = dict(verdict.notes)
     of_gang: Refusal | None = verdict.of_gang(gang.id)
     if of_gang is not None and of_gang.reason is Reason.SCHEDULED:

@@ -122,7 +122,8 @@ def parts_of(registry: Registry, group: GroupRecord) -> tuple[Part, ...]:
 
 def _part(gang: Gang, reason: str) -> Part:
     held = len(gang.held)
-    return reason, gang.plain, len(gang.pending) + len(gang.retry) + len(gang.kept) + held, held, broken(gang)
+    number = len(gang.pending) + len(gang.retry) + len(gang.later) + len(gang.kept) + held
+    return reason, gang.plain, number, held, broken(gang)
 
 
 def count_pending(registry: Registry) -> Pending:

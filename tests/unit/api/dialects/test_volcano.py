@@ -71,18 +71,13 @@ def test_defaults_and_unknown_fields_ask_for_nothing(fields: dict[str, Any]) -> 
         ),
         ({"networkTopology": {}}, "networkTopology of PodGroup ns/g asks for HyperNodes"),
         ({"networkTopology": {"mode": 3}}, "networkTopology of PodGroup ns/g asks for HyperNodes"),
-        ({"minTaskMember": {"worker": 2}}, "minTaskMember of PodGroup ns/g asks for a minimum of each task"),
-        ({"minTaskMember": {"worker": "9"}}, "minTaskMember of PodGroup ns/g asks for a minimum of each task"),
-        (
-            {"minTaskMember": {"worker": 9, "ps": True}},
-            "minTaskMember of PodGroup ns/g asks for a minimum of each task",
-        ),
-        ({"minTaskMember": {"worker": 9, "ps": -1}}, "minTaskMember of PodGroup ns/g asks for a minimum of each task"),
+        ({"minTaskMember": {"worker": 1}}, "minTaskMember of PodGroup ns/g is 1 in sum, and minMember 2: "),
+        ({"minTaskMember": {"worker": 0}}, "minTaskMember of PodGroup ns/g is 0 in sum, and minMember 2: "),
         ({"subGroupPolicy": [{"name": "a"}]}, "subGroupPolicy of PodGroup ns/g asks for groups within the gang"),
     ],
 )
 def test_what_cannot_be_honoured_refuses_and_names_the_field(fields: dict[str, Any], said: str) -> None:
-    """A2: hard topology, minimums of tasks and groups within a gang are not honoured by half."""
+    """A2: hard topology, members beyond minimums of tasks and groups within a gang are not honoured by half."""
     group = read(minMember=2, **fields)
     (sentence,) = group.unsupported
     assert sentence.startswith(said)
@@ -91,14 +86,22 @@ def test_what_cannot_be_honoured_refuses_and_names_the_field(fields: dict[str, A
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("networkTopology", "hard"), ("networkTopology", [1]), ("minTaskMember", [2]), ("subGroupPolicy", {"a": 1})],
+    [
+        ("networkTopology", "hard"),
+        ("networkTopology", [1]),
+        ("minTaskMember", [2]),
+        ("minTaskMember", {"worker": "9"}),
+        ("minTaskMember", {"worker": 9, "ps": True}),
+        ("minTaskMember", {"worker": 3, "ps": -1}),
+        ("subGroupPolicy", {"a": 1}),
+    ],
 )
 def test_a_level_or_tree_that_cannot_be_read_refuses(field: str, value: object) -> None:
     """A5: a typing error must not start a gang that asked for one domain in two."""
     group = read(minMember=2, **{field: value})
     (sentence,) = group.invalid
     assert sentence.startswith(f"spec.{field} ")
-    assert "of PodGroup ns/g is not a" in sentence
+    assert "of PodGroup ns/g " in sentence
     assert told(group).keys() == {"invalid"}
 
 
@@ -221,6 +224,53 @@ def test_a_refused_gang_waits_and_starts_when_the_field_is_gone(field: str, reas
     assert world.bound() == {}
     assert world.condition(pods[0]) == (reason, "networkTopology of PodGroup ns/g asks for HyperNodes")
     world.declare(msgspec.structs.replace(asks, **{field: ()}, resource_version="2"))
+    assert set(world.settle().bound()) == {"g-0", "g-1"}
+
+
+def of_tasks(number: int = 0, **tasks: int) -> list[Pod]:
+    """So many pods of each task, named after it from `number` on."""
+    return [
+        pod(f"g-{task}-{each}", gang_metadata=tuple(sorted(((MARK, "g"), (keys.VOLCANO_TASK, task)))))
+        for task, count in tasks.items()
+        for each in range(number, number + count)
+    ]
+
+
+def test_each_task_has_its_minimum_before_members_beyond_it_start() -> None:
+    """minTaskMember: pods of one task do not stand in for those of another; beyond the minimum each starts alone."""
+    world = World(node("a", 3))
+    world.declare(read(minMember=3, minTaskMember={"ps": 1, "worker": 2}))
+    pods = world.create(of_tasks(worker=4))
+    world.settle().told()
+    assert world.bound() == {}
+    text = "waiting for members of gang ns/g (minTaskMember: 1 of task ps, 2 of task worker); see PodGroup ns/g"
+    assert {world.condition(each) for each in pods} == {("WaitingForMembers", text)}
+    world.create(of_tasks(ps=1))
+    assert set(world.settle().bound()) == {"g-ps-0", "g-worker-0", "g-worker-1"}
+    world.add_nodes(node("b", 1))
+    assert len(world.settle().bound()) == 4
+    world.create(of_tasks(1, ps=1))
+    world.add_nodes(node("c", 2))
+    assert len(world.settle().bound()) == 6
+
+
+def test_pods_of_no_task_with_a_minimum_are_told_what_they_wait_for() -> None:
+    """minTaskMember: they count for no task, and start once all of these have their minimum."""
+    world = World(node("a", 8))
+    world.declare(read(minMember=2, minTaskMember={"worker": 2}))
+    pods = world.create(of_tasks(helper=2), marked(1))
+    world.settle().told()
+    assert {world.condition(each)[0] for each in pods} == {"WaitingForMembers"}
+    world.create(of_tasks(worker=2))
+    assert len(world.settle().bound()) == 5
+
+
+def test_a_minimum_that_pods_state_counts_instead_of_those_of_tasks() -> None:
+    """I3: with another minimum than the sum, tasks do not count."""
+    world = World(node("a", 8))
+    world.declare(read(minMember=3, minTaskMember={"ps": 1, "worker": 2}))
+    stated = tuple(sorted(((MARK, "g"), (keys.VOLCANO_TASK, "worker"), (keys.MIN[0], "2"))))
+    world.create(pod(f"g-{each}", gang_metadata=stated) for each in range(2))
     assert set(world.settle().bound()) == {"g-0", "g-1"}
 
 

@@ -32,5 +32,5 @@ def test_gated_member_is_counted_once() -> None:
 
 def test_a_minimum_that_overrides_the_pod_groups_is_told() -> None:
     """I3: what a pod says wins, which somebody who reads the PodGroup does not expect."""
-    told = placing.waiting_for_members(Gang(id="ns/g", min_member=5, min_overrides="x of pod ns/g-0 overrides it"))
+    told = placing.waiting_for_members(Gang(id="ns/g", min_member=5, min_note="x of pod ns/g-0 overrides it"))
     assert told.message == "waiting for members of gang ns/g (x of pod ns/g-0 overrides it)"
