@@ -208,6 +208,10 @@ bench-plan: .cache/bench/.installed ## Time plans on large clusters, beside a na
 	@$(BENCH)python -m bench.domains --demands $(or $(DEMANDS),200)
 	@$(BENCH)python -m bench.heads
 
+.PHONY: bench-devices
+bench-devices: install ## Plan gangs of MEMBERS=1000 whose members claim devices of NODES=5000 nodes; fails above 50 ms a plan
+	@$(RUN)python -m bench.devices --nodes $(or $(NODES),5000) --members $(or $(MEMBERS),1000)
+
 .PHONY: bench-hostile
 bench-hostile: install ## The longest plan and turn that generated hostile gangs cause, on up to 5,000 nodes; fails above 50 ms; GANGS=2000 FIRST=0 SEED=30 SLICES=1 TREES=1 ONLY=
 	@$(RUN)python -m bench.hostile --gangs $(or $(GANGS),2000) --first $(or $(FIRST),0) --seed $(if $(filter command line,$(origin SEED)),$(SEED),30) $(if $(SLICES),--slices) $(if $(TREES),--trees) $(if $(ONLY),--only $(ONLY))
