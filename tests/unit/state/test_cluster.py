@@ -8,9 +8,10 @@ import msgspec
 import pytest
 
 from gangsched.core.cycle import plan
-from gangsched.model.inter_pod import HostPort, InterPodConstraints
+from gangsched.model.inter_pod import HostPort, InterPodConstraints, PodTerm, Requirement
 from gangsched.model.objects import Phase, Pod
 from gangsched.model.protocol import Bind, Replaced
+from gangsched.state.cluster import Cluster
 from tests.builders import members, node, pod, shape
 from tests.world import World
 
@@ -135,3 +136,19 @@ def test_ranks_between_two_promises_see_only_the_higher() -> None:
     world.create(promised("high", gpus=1, priority=100), promised("low", gpus=1, priority=10))
     world.create(members("middle", 3, priority=50), members("first", 2, priority=50), members("last", 1, priority=5))
     assert started(world) == {"first-0", "first-1"}
+
+
+def test_a_pod_with_anti_affinity_that_goes_frees_all_nodes_once() -> None:
+    """Q3: whoever was kept off any node by it looks again; a node that is added or dropped meanwhile is as it is now."""
+    cluster = Cluster()
+    for name in ("a", "b"):
+        cluster.apply_node(node(name))
+    apart = InterPodConstraints(anti_affinity=(PodTerm("rack", (Requirement("app", "In", ("x",)),)),))
+    placed = pod("p", of=shape(inter_pod=apart))
+    cluster.occupy(placed, "a")
+    cluster.take_freed()
+    cluster.vacate(placed, "a")
+    cluster.drop_node("b")
+    cluster.apply_node(node("c"))
+    assert cluster.take_freed() == {"a", "c"}
+    assert cluster.take_freed() == set()
