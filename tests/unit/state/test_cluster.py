@@ -139,7 +139,7 @@ def test_ranks_between_two_promises_see_only_the_higher() -> None:
 
 
 def test_a_pod_with_anti_affinity_that_goes_frees_all_nodes_once() -> None:
-    """Q3: whoever was kept off any node by it looks again; a node that is added or dropped meanwhile is as it is now."""
+    """Q3: whoever was kept off any node by it looks again, on the nodes that there are then."""
     cluster = Cluster()
     for name in ("a", "b"):
         cluster.apply_node(node(name))
