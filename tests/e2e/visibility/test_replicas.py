@@ -95,11 +95,15 @@ def test_leader_standby_and_nobody(plane: ControlPlane, api: Api) -> None:
         standby.start()
         make.create_all(api, make.gang("training", members=3, gpus=2))
         until(lambda: api.get(GANG)["status"]["reason"] == "Unschedulable")
+        until(
+            lambda: "position" in api.get(GANG)["status"]
+        )  # positions are counted anew each second, not for each answer
         by_leader = api.get(GANG)["status"]
         assert by_leader["servedBy"] == {"role": "leader", "identity": f"r{ports[0]}"}
         api.patch(API_SERVICE, {"spec": {"service": {"port": ports[1]}}})
         until(lambda: api.get(GANG)["status"]["servedBy"]["role"] == "standby")
         until(lambda: "Insufficient" in api.get(GANG)["status"]["message"])
+        until(lambda: "position" in api.get(GANG)["status"])
         by_standby = api.get(GANG)["status"]
         assert by_standby["reason"] == by_leader["reason"]
         for field in ("members", "position", "phase"):
