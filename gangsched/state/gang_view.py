@@ -67,7 +67,7 @@ def gang_view(record: GangRecord, policy: GpuPolicy) -> Gang:
         return gang
     gang = _declared(gang, record.spec, record.pod_group)
     if record.pod_group is not None and record.pod_group.of_tasks:
-        gang = _within_tasks(gang, dict(record.pod_group.of_tasks))
+        gang = _within_tasks(gang, dict(record.pod_group.of_tasks), [member.pod for member in started])
     if not gang.constraints.slices:
         record.index_problem = None
         return gang
@@ -123,19 +123,22 @@ def _declared(gang: Gang, spec: GangSpec, pod_group: PodGroup | None) -> Gang:
     )
 
 
-def _within_tasks(gang: Gang, minimums: Mapping[str, int]) -> Gang:
+def _within_tasks(gang: Gang, minimums: Mapping[str, int], started: Sequence[Pod]) -> Gang:
     """The gang of which members beyond the minimums of their tasks, which are its whole minimum, wait until it started.
 
-    A minimum that pods state themselves counts instead (I3).
+    After that they come last, so that they do not take the room of a member that its task lacks. A minimum that pods
+    state themselves counts instead (I3).
     """
-    if gang.satisfied or gang.min_member != sum(minimums.values()):
+    if gang.min_member != sum(minimums.values()):
         return gang
     left = Counter(minimums)
-    left.subtract(_task(each.pod) for each in (*gang.kept, *gang.held))
+    left.subtract(map(_task, (*started, *gang.retry, *(each.pod for each in (*gang.kept, *gang.held)))))
     pending, later = list[Pod](), list[Pod]()
     for pod in gang.pending:
         left[_task(pod)] -= 1
         (pending if left[_task(pod)] >= 0 else later).append(pod)
+    if gang.satisfied:
+        return replace(gang, pending=(*pending, *later))
     tasks = ", ".join(f"{number} of task {name}" for name, number in minimums.items())
     return replace(gang, pending=tuple(pending), later=tuple(later), min_note=f"minTaskMember: {tasks}")
 

@@ -64,7 +64,7 @@ class VolcanoSpec(DialectSpec):
             )
         tasks = self.min_task_member if isinstance(self.min_task_member, dict) else {}
         needed = sum(each for each in tasks.values() if type(each) is int)
-        minimum = "not set" if self.min_member is None else str(self.min_member)
+        minimum = self.min_member or 0
         if any(type(each) is not int or each < 0 for each in tasks.values()):
             invalid.append(f"spec.minTaskMember {quoted(tasks)} of {where} has a minimum that is no count: correct it")
         elif tasks and needed > (self.min_member or 0):

@@ -254,6 +254,18 @@ def test_each_task_has_its_minimum_before_members_beyond_it_start() -> None:
     assert len(world.settle().bound()) == 6
 
 
+def test_a_member_that_its_task_lacks_comes_before_those_beyond_minimums() -> None:
+    """minTaskMember: after a lost bind or member, a waiting worker does not take the room of the only zero."""
+    world = World(node("a", 3))
+    world.declare(read(minMember=3, minTaskMember={"zero": 1, "worker": 2}))
+    (lost,) = world.create(of_tasks(zero=1))
+    world.create(of_tasks(worker=4))
+    assert len(world.settle().bound()) == 3
+    world.delete(lost)
+    world.create(of_tasks(1, zero=1))
+    assert set(world.settle().bound()) == {"g-worker-0", "g-worker-1", "g-zero-1"}
+
+
 def test_pods_of_no_task_with_a_minimum_are_told_what_they_wait_for() -> None:
     """minTaskMember: they count for no task, and start once all of these have their minimum."""
     world = World(node("a", 8))
