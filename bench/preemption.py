@@ -138,5 +138,5 @@ def _decided(snapshot: Snapshot, crowd: Crowd, running: Running) -> None:
 
 
 def _plan(snapshot: Snapshot, group: Group, running: Running) -> Verdict:
-    given = PreemptionInput(running=lambda: running, wall_s=WALL_S, lowest_priority=0)
+    given = PreemptionInput(running=lambda _left: running, wall_s=WALL_S, lowest_priority=0)
     return plan(snapshot, [group], now_s=0.0, preempting=given).verdicts[0]

@@ -58,14 +58,15 @@ def plan_and_commit(
 ) -> Decided | None:
     """Do steps 5 and 6; None if there is nothing to decide. `clock` measures the plan, for metrics.
 
-    What the turn has spent on nominations the plan has less, unless it continues with a group that may need all of it.
+    What the turn has spent on nominations and on the order of the groups the plan has less, unless it continues with a
+    group that may need all of it.
     """
     given = state.plan_input(now_s, wall_s)
     if given is None:
         return None
     limits = limits or Limits()
     if given.unfinished is None:
-        limits = replace(limits, work=max(limits.work // 2, limits.work - state.preemptions.work))
+        limits = replace(limits, work=max(limits.work // 2, limits.work - state.preemptions.work - state.batches.units))
     began_s = clock()
     proposal = plan_of(given, now_s, limits=limits, policy=policy)
     took_s = clock() - began_s

@@ -92,7 +92,7 @@ class RunningCluster:
         made = plan(self.snapshot(*nominations), groups, now_s=0.0, preempting=self.given(**rest))
         return {verdict.group: verdict for verdict in made.verdicts}
 
-    def _tell(self) -> Running:
+    def _tell(self, _left: float) -> Running:
         self.asked += 1
         return Running(tuple(self.pods), tuple(self.gangs), tuple(self.budgets))
 

@@ -55,7 +55,7 @@ class Limits:
 
     groups: int = 400
     pods: int = 5_000
-    work: int = 30_000
+    work: int = 25_000
 
 
 def plan(
@@ -129,6 +129,9 @@ def plan(
         behind = partial(_behind, turns, verdicts, limits.groups)
         make_room = partial(_make_room, preemptions, group, holders, verdicts, behind)
         made = turns.decide(group, decided, make_room, not_done)
+        if preemptions is not None:
+            turns.shorten(preemptions.unpaid)
+            preemptions.unpaid = 0
         if not made:
             continue
         verdicts |= made

@@ -69,6 +69,10 @@ class PlanQueue:
         """The next groups in their order, up to a number."""
         return self._groups[self._next : self._next + max(0, most)]
 
+    def shorten(self, units: int) -> None:
+        """Leave so much less work for groups that have not been decided; the unfinished one keeps its half."""
+        self._limit -= units
+
     def end(self, group: Group) -> bool:
         """Whether the plan should end before this group because it has decided enough; never before an unfinished
         group.

@@ -124,7 +124,8 @@ class Running:
     A pod that is not in `pods` is never a victim, nor is its core (the group that would be evicted with it). `gangs`
     has every gang that a pod names, and all gangs of its group with bound members. An unchanged pod has the same mark
     in the next plan. If `memo` is the same object as in the last plan, only changed pods are read. Until the input is
-    `whole`, no group preempts; later plans receive the missing pods.
+    `whole`, no group preempts; later plans receive the missing pods. `units` are the units of work (`core.work`) that
+    reading took.
     """
 
     pods: Sequence[RunningPod]
@@ -132,6 +133,7 @@ class Running:
     budgets: Sequence[Budget] = ()
     memo: RunningMemo = field(default_factory=RunningMemo)
     whole: bool = True
+    units: int = 0
 
 
 # --- what is decided ------------------------------------------------------------------------------------------------
@@ -298,6 +300,8 @@ class PreemptionInput:
     its last examination, while nothing that it depends on has changed (V25). `overdue` are uids of pods that may be
     evicted for it, as whole groups, because they exceeded their declared run time (H11).
 
+    `running` reads what runs, or the part of it for which so many units of work suffice.
+
     `held_back` are the nodes on which lower-priority groups are held back, None for no nodes. No other group holds back
     for itself if it ranks behind the group of `held_back`, or if its own time in `held_until_s` (monotonic, by group
     id) or that of one of its namespaces in `share_until_s` is over. `lowest_waiting` is the lowest priority of any pod
@@ -305,7 +309,7 @@ class PreemptionInput:
     evicted (V26).
     """
 
-    running: Callable[[], Running]
+    running: Callable[[float], Running]
     wall_s: int
     lowest_priority: int | None = None
     settings: PreemptionSettings = field(default_factory=PreemptionSettings)

@@ -124,7 +124,7 @@ class SchedulingState:
             avoid_s=rules.avoid_s,
         )
         self._keeping: set[str] = set()
-        self._batches = Batches(self.registry, self.reservations.rank)
+        self.batches = Batches(self.registry, self.reservations.rank)
         self._looked_at: set[str] = set()  # decided since a plan last left ready groups
         self._unfinished = UnfinishedLook()
 
@@ -297,7 +297,7 @@ class SchedulingState:
             return expired.union(self._unfinished.groups, nominated, heads)
 
         groups: list[Group] = []
-        batch = self._batches.next(self.queue.ready(now_s) | expired, always, self._looked_at, now_s)
+        batch = self.batches.next(self.queue.ready(now_s) | expired, always, self._looked_at, now_s)
         for group_id in batch:
             group = self.registry.group(group_id, now_s)
             if group.waits:

@@ -6,6 +6,7 @@ Cases are named by their seeds: `tests.preemption_oracle.case(seed)` makes one a
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 
 import numpy as np
 import pytest
@@ -97,7 +98,7 @@ def test_attempts_leave_the_ledger_as_it_was() -> None:
             continue
         ledger, given = Ledger(snapshot), cluster.given()
         ledger.room(drawn.group.gangs[0].pending[0].shape)
-        columns = RunningColumns.of(given.running(), given.settings, WALL_S, ledger)
+        columns = RunningColumns.of(given.running(inf), given.settings, WALL_S, ledger)
         found = Attempt(preemptor, columns, ledger, given.settings, ()).make_room()
         assert isinstance(found, Found | NotHelpful)
         assert np.array_equal(ledger.free, snapshot.free), seed

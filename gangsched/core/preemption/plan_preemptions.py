@@ -67,7 +67,8 @@ class PlanPreemptions:
     """The preemptions of one plan; `decide` decides a group as the plan does.
 
     `made` counts nominations; `gave` has the verdicts of groups that released their holds. `alike` are the groups that
-    were nominated together with the last group for which `turn` was called.
+    were nominated together with the last group for which `turn` was called. `unpaid` are units of work that are
+    taken from the groups behind this one, which would else be told that it takes too much work.
     """
 
     given: PreemptionInput
@@ -77,6 +78,7 @@ class PlanPreemptions:
     made: int = 0
     gave: dict[str, Verdict] = field(default_factory=dict)
     alike: Sequence[Group] = ()
+    unpaid: int = 0
     _most_together: int = MAX_TOGETHER
     _first: Rank | None = None
     _wanted: dict[Hashable, tuple[str, ...]] = field(default_factory=dict)
@@ -277,7 +279,8 @@ class PlanPreemptions:
     def running(self) -> Running:
         """Running pods, requested once per plan and only if a group preempts."""
         if self._running is None:
-            self._running = self.given.running()
+            self._running = self.given.running(self.ledger.work.left)
+            self.unpaid = self._running.units
             if not self._running.whole:
                 PodTable.of(self._running)  # so that the plan which knows all need not read it
         return self._running

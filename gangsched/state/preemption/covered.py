@@ -13,7 +13,7 @@ from gangsched.model.preemption import Budget, RunningPod
 from gangsched.state.preemption.disruption_budgets import Budgets
 
 COMPARED_PER_LOOK, COMPARED_BESIDE_A_DECISION = 8_000, 1_000
-"""Comparisons of one look, up to a microsecond each; a plan whose look made more decides nothing."""
+"""Comparisons of one look, a unit of work each; a plan whose look made more decides nothing."""
 MOST_BUDGETS_PER_POD = 2
 """The eviction API evicts no pod under more than one budget, however many they are."""
 
@@ -52,16 +52,16 @@ class CoveredPods:
             if now.pod.namespace in self._budgets:
                 self._new_pods[now.pod.uid] = now
 
-    def read(self, budgets: Budgets) -> bool:
-        """Compare some of the remaining pods with these budgets; return whether none remains and this call compared
-        only a few, so that the turn has time for a decision.
+    def read(self, budgets: Budgets, most: int = COMPARED_PER_LOOK) -> bool:
+        """Compare some of the remaining pods with these budgets, `most` times at most; return whether none remains and
+        this call compared only a few, so that the turn has time for a decision.
         """
         if budgets is not self._budgets:
             for namespace in self._budgets.keys() | budgets.keys():
                 if self._budgets.get(namespace) is not budgets.get(namespace):
                     self._list(self._budgets.get(namespace, ()), budgets.get(namespace, ()))
             self._budgets = budgets
-        before, until = self.compared, self.compared + COMPARED_PER_LOOK
+        before, until = self.compared, self.compared + most
         while self._new_budgets and self.compared < until:
             key, (budget, pods) = next(iter(self._new_budgets.items()))
             for _ in range(min(len(pods), until - self.compared)):

@@ -137,8 +137,8 @@ class Preemptions:
             unfinished = {group: found for group, found in self._known.items() if found.why is Obstacle.LATER}
             self._known_on, self._known = known_on, unfinished  # `core` sees for itself whether it may go on from there
 
-        def running() -> Running:
-            return self.running.now(self.nominations.victims(), budgets)
+        def running(left: float) -> Running:
+            return self.running.now(self.nominations.victims(), budgets, left)
 
         return PreemptionInput(
             running=running,

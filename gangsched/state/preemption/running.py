@@ -9,19 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Set
 from itertools import count, islice
+from math import inf
 
 from gangsched.model.gang import Gang
 from gangsched.model.preemption import Running, RunningGang, RunningMemo, RunningPod
 from gangsched.state.groups import Registry
 from gangsched.state.member_store import MemberStore
 from gangsched.state.members import UNDER_WAY, Member, State
-from gangsched.state.preemption.covered import CoveredPods
+from gangsched.state.preemption.covered import COMPARED_PER_LOOK, CoveredPods
 from gangsched.state.preemption.disruption_budgets import Budgets
 
 RUNS = frozenset({State.BOUND, State.TERMINATING})
 """The states of members that may be victims, or are leaving already."""
-LOOKS_A_PLAN = 3_000
-"""Pods of one look, about 10 ms with their gangs: the first look at 20,000 pods took 43 to 75 ms of one plan."""
+LOOKS_A_PLAN, UNITS_A_LOOK = 3_000, 3
+"""Pods of one look, and the units of work of each with its gang: the first look at 20,000 pods took 43 to 75 ms of one
+plan.
+"""
+LEAST_LOOKS, LEAST_COMPARED = 500, 1_000
+"""However little work is left, so that each plan comes nearer to the end."""
 
 
 class RunningPods:
@@ -44,17 +49,18 @@ class RunningPods:
         """Pods and gangs that are kept until the next look."""
         return len(self._pods) + len(self._gangs) + len(self._behind)
 
-    def now(self, leaving: Set[str], budgets: Budgets) -> Running:
+    def now(self, leaving: Set[str], budgets: Budgets, left: float = inf) -> Running:
         """Current input; `leaving` are the victims of nominations in progress.
 
-        One call reads a bounded number of pods, or compares as many with budgets. Until later calls have read the
-        remaining pods, the result is not `whole` and must not be used for decisions.
+        One call reads a bounded number of pods, or compares as many with budgets, and fewer if the plan has few units
+        of work `left`. Until later calls have read the remaining pods, the result is not `whole` and must not be used
+        for decisions.
         """
         changed = self._members.take_changed()
         self._behind |= self._members.uids() | self._pods.keys() if changed is None else changed
         self._behind |= (moved := leaving ^ self._leaving)
         self._leaving ^= moved
-        stale = set(islice(self._behind, LOOKS_A_PLAN))
+        stale = set(islice(self._behind, int(min(LOOKS_A_PLAN, max(LEAST_LOOKS, left // UNITS_A_LOOK)))))
         self._behind -= stale
         touched = self._look_at(stale, leaving)
         for gang_id, (view, running) in list(self._gangs.items()):
@@ -63,9 +69,12 @@ class RunningPods:
         for gang_id in touched:
             self._look_at_gang(gang_id)
         gangs = tuple(running for _, running in self._gangs.values())
-        is_whole = not self._behind and self.covered.read(budgets)
+        units, before = UNITS_A_LOOK * max(len(stale), len(touched)), self.covered.compared
+        most = int(min(COMPARED_PER_LOOK, max(LEAST_COMPARED, left - units)))
+        is_whole = not self._behind and self.covered.read(budgets, most)
+        units += self.covered.compared - before
         covered = tuple(self.covered.of(budgets)) if is_whole else ()
-        return Running(tuple(self._pods.values()), gangs, covered, self._memo, whole=is_whole)
+        return Running(tuple(self._pods.values()), gangs, covered, self._memo, whole=is_whole, units=units)
 
     def forget(self, gang_ids: Set[str]) -> None:
         """Drop gangs that are gone."""

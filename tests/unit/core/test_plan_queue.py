@@ -2,7 +2,8 @@
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import inf
 
 import pytest
 
@@ -20,6 +21,7 @@ from gangsched.model.reasons import Reason
 from gangsched.model.reservation import ReservationLimits, Reserving
 from gangsched.model.snapshot import Snapshot
 from tests import builders
+from tests.running_cluster import RunningCluster, high
 
 SEED = 47
 LIMIT = 12_000
@@ -239,3 +241,17 @@ def making_room(ledger: Ledger, units: int) -> Callable[[Verdict], dict[str, Ver
         return {verdict.group: verdict}
 
     return make_room
+
+
+def test_what_reading_took_the_groups_behind_have_less() -> None:
+    """V25: the group for which running pods were read is not told that it takes too much work."""
+    cluster = RunningCluster([builders.node(f"n{n}") for n in range(30)])
+    for n in range(30):
+        cluster.run(f"low-{n}", f"n{n}", gpus=8, priority=1)
+    read = cluster.given().running(inf)
+    groups = [high(f"ns/h{n}", gpus=8) for n in range(30)]
+    given = replace(cluster.given(), running=lambda _left: replace(read, whole=False, units=24_000))
+    made = plan(cluster.snapshot(), groups, now_s=0.0, preempting=given)
+    assert 1 <= len(made.verdicts) < 10
+    found = [verdict.preemption for verdict in made.verdicts]
+    assert {each.why for each in found if isinstance(each, NotHelpful)} == {Obstacle.LATER}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from math import inf
 
 import numpy as np
 
@@ -42,7 +43,7 @@ def test_room_kept_from_the_group_is_no_room_for_it() -> None:
     verdict = decide(wants, ledger, Ledger(cluster.snapshot(), empty=True), now_s=0.0)
     preemptor = preemptor_of(wants, verdict, ledger.table)
     assert preemptor is not None
-    columns = RunningColumns.of(given.running(), given.settings, WALL_S, ledger)
+    columns = RunningColumns.of(given.running(inf), given.settings, WALL_S, ledger)
     found = Attempt(preemptor, columns, ledger, given.settings, ()).make_room()
     assert isinstance(found, Found)
     assert found.choice is not None

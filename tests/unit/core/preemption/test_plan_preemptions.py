@@ -225,7 +225,7 @@ def test_a_plan_makes_no_more_attempts_than_it_has_time_for() -> None:
     for n in range(30):
         cluster.run(f"low-{n}", f"n{n}", gpus=8, priority=1)
     made = cluster.verdicts(*(high(f"ns/h{n}", gpus=8) for n in range(30)))
-    assert 10 <= len(made) < 30
+    assert 8 <= len(made) < 30
 
 
 def held_by_low(cluster: RunningCluster, nodes: str) -> Group:

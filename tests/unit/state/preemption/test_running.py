@@ -127,6 +127,21 @@ def test_pods_that_are_gone_are_not_remembered_while_nobody_asks() -> None:
     assert of(told(world)).keys() == {stays.name}
 
 
+def test_a_plan_with_little_work_left_reads_fewer_pods(monkeypatch: pytest.MonkeyPatch) -> None:
+    """V25: reading counts as work, pods and comparisons with budgets; each look reads some, whatever is left."""
+    monkeypatch.setattr(running, "LEAST_LOOKS", 10)
+    monkeypatch.setattr(running, "LEAST_COMPARED", 20)
+    world = World(node("a", 100))
+    world.create([pod(f"p{n}", node_name="a", scheduler_name="other") for n in range(100)])
+    world.state.refresh(world.now_s)
+    budgets = {"ns": tuple(PodDisruptionBudget(namespace="ns", name=f"b{n}") for n in range(2))}
+    looks = world.state.preemptions.running
+    made = [looks.now(frozenset(), budgets, left) for left in (120, 0, 1_000, 50, 0, 1_000)]
+    assert [len(each.pods) for each in made] == [40, 50, 100, 100, 100, 100]
+    assert [each.units for each in made] == [120, 30, 150 + 200, 0, 0, 0]
+    assert [each.whole for each in made] == [False, False, True, True, True, True]
+
+
 def test_many_pods_are_read_in_several_plans(monkeypatch: pytest.MonkeyPatch) -> None:
     """V25: a plan reads a bounded number of pods; nobody is preempted, nor refused for good, before all are known."""
     monkeypatch.setattr(running, "LOOKS_A_PLAN", 5)

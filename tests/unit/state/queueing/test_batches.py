@@ -47,6 +47,13 @@ def test_the_first_in_order_come_first_and_new_ones_at_once(made: Batches) -> No
     assert made.next(names(range(60)) - decided, set, decided, 0.0) == names(range(10, 20))
 
 
+def test_groups_that_are_put_in_order_count_as_work(made: Batches) -> None:
+    made.next(names(range(50)), set, set(), 0.0)
+    assert made.units == 50 * batches.UNITS_A_GROUP
+    made.next(names(range(10, 50)), set, names(range(10)), 0.0)
+    assert made.units == 0
+
+
 def test_some_are_given_with_every_batch(made: Batches) -> None:
     """A head, a nominated group and the unfinished one are not put off; one that is not ready is not given."""
     assert made.next(names(range(50)), lambda: {"ns/p49", "ns/p99"}, {"ns/p49"}, 0.0) == names(range(10)) | {"ns/p49"}
