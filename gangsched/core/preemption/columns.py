@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from gangsched.core.preemption.budgets import Budgets
-from gangsched.core.preemption.pod_table import PodTable
+from gangsched.core.preemption.pod_table import Names, PodTable
 from gangsched.core.reserve import Ledger
-from gangsched.model.objects import Pod, Shape
+from gangsched.model.objects import Pod
 from gangsched.model.preemption import (
     STUCK_S,
     SYSTEM_CRITICAL,
@@ -57,7 +57,6 @@ class RunningColumns:
 
     running: Sequence[RunningPod]
     gangs: Sequence[RunningGang]
-    shapes: Sequence[Shape]
     budgets: Budgets
     table: PodTable
     node: Ints
@@ -85,8 +84,7 @@ class RunningColumns:
         gang = _lookup([gang_index.get(name, -2) for name in names.gangs], table.field("gang"), none=-1)
         node = _lookup([ledger.table.index.get(name, -1) for name in names.nodes], table.field("node"), none=-1)
         others = [settings.scope is VictimScope.OWN and name not in settings.names for name in names.schedulers]
-        shapes, deletion = tuple(names.shapes), table.field("deletion")
-        value = _lookup([_worth(each, ledger) for each in shapes], table.field("shape"), none=0)
+        deletion, shape = table.field("deletion"), table.field("shape")
         start = np.where(table.field("start") > 0, table.field("start"), wall_s)
         going = table.field("going") > 0
         stuck = (deletion > 0) & (deletion < wall_s - STUCK_S)
@@ -101,20 +99,19 @@ class RunningColumns:
         return cls(
             running=running.pods,
             gangs=running.gangs,
-            shapes=shapes,
             budgets=budgets,
             table=table,
             node=node,
             priority=priority,
             gang=gang,
-            shape=table.field("shape"),
+            shape=shape,
             going=going,
             leaving=leaving,
             spared=spared,
             young=wall_s - start < settings.min_run_s,
             foreign=_lookup(others, table.field("scheduler"), none=0) > 0,
             slow=grace > settings.max_wait_s,
-            work=value * np.clip(wall_s - start, 0, settings.work_cap_s),
+            work=_worth(names, ledger)[shape] * np.clip(wall_s - start, 0, settings.work_cap_s),
             wait=np.maximum(grace, highest(left, node, len(ledger.table) + 1)[node]) // WAIT_STEP_S,
             start=start,
             whole=bound == np.array([len(gang.uids) for gang in running.gangs], dtype=np.int64),
@@ -132,10 +129,9 @@ class RunningColumns:
         return self._asked(names, np.arange(len(self)))
 
     def _asked(self, names: Sequence[str], of: Ints) -> Ints:
-        amounts = [dict(shape.requests) for shape in self.shapes]
-        table = np.array([[each.get(name, 0) for each in amounts] for name in names], dtype=np.int64)
-        found: Ints = table.reshape(len(names), len(amounts))[:, self.shape[of]]
-        return found
+        requests = self.table.names.requests
+        found: Ints = np.array([requests(name)[self.shape[of]] for name in names], dtype=np.int64)
+        return found.reshape(len(names), len(of))
 
     def gone(self, ledger: Ledger) -> Departed:
         """Leaving pods on `ledger`, which every attempt removes first; computed once, then updated by each decision."""
@@ -188,10 +184,9 @@ def highest(values: Ints, at: Ints, number: int) -> Ints:
     return found
 
 
-def _worth(shape: Shape, ledger: Ledger) -> int:
-    """Use of a pod of the shape in thousandths of accelerators, or of cores if it requests none (V8)."""
-    asked = dict(shape.requests)
-    accelerators = [name for name in asked if name in ledger.resources and ledger.policy.is_accelerator(name)]
-    if not accelerators:
-        return asked.get(CPU, 0)
-    return sum(asked[name] * 1000 // ledger.unit(name) for name in accelerators)
+def _worth(names: Names, ledger: Ledger) -> Ints:
+    """By shape the use of a pod in thousandths of accelerators, or of cores if it requests none (V8)."""
+    cores = names.requests(CPU)
+    accelerators = [name for name in ledger.resources if ledger.policy.is_accelerator(name)]
+    used = sum((names.requests(name) * 1000 // ledger.unit(name) for name in accelerators), np.zeros_like(cores))
+    return np.where(used > 0, used, cores)

@@ -7,8 +7,8 @@ valid within one table.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, replace
-from itertools import count
+from dataclasses import dataclass, field, replace
+from itertools import count, islice
 from operator import itemgetter
 from typing import TypeVar
 from zlib import crc32
@@ -45,12 +45,20 @@ NAMES_MORE = 100
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Names:
-    """Names seen so far, numbered."""
+    """Names seen so far, numbered, and what the shapes request of each resource that was asked about."""
 
     nodes: dict[str, int]
     gangs: dict[str, int]
     schedulers: dict[str, int]
     shapes: dict[Shape, int]
+    _requests: dict[str, list[int]] = field(default_factory=dict)
+
+    def requests(self, name: str) -> Ints:
+        """`requests[s]`: request of a pod of shape `s` for the resource `name`, 0 for none. A shape is read once."""
+        known = self._requests.setdefault(name, [])
+        for shape in islice(self.shapes, len(known), None):
+            known.append(next((amount for each, amount in shape.requests if each == name), 0))
+        return np.array(known, dtype=np.int64)
 
     def __len__(self) -> int:
         return len(self.nodes) + len(self.gangs) + len(self.schedulers) + len(self.shapes)

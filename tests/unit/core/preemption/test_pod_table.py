@@ -17,6 +17,7 @@ from tests.builders import node
 from tests.running_cluster import WALL_S, RunningCluster
 
 FIELDS = ("node", "priority", "gang", "going", "leaving", "spared", "young", "foreign", "work", "start", "whole")
+RESOURCES = ("cpu", "nvidia.com/gpu", "nobody/has")
 
 
 def test_table_made_from_the_last_one_is_as_made_from_nothing() -> None:
@@ -36,7 +37,7 @@ def test_table_made_from_the_last_one_is_as_made_from_nothing() -> None:
             later = structs.replace(each.pod, priority=dice.randint(0, 5), phase=Phase.RUNNING)
             pods.append(RunningPod(later, dice.choice(("n0", "n3", "gone")), each.gang, going, next(marks)))
         if dice.random() < 0.5:
-            new = cluster.run(f"new-{turn}", "n3", priority=turn % 3, ran_s=turn)
+            new = cluster.run(f"new-{turn}", "n3", gpus=turn % 5, priority=turn % 3, ran_s=turn)
             pods.append(RunningPod(new, "n3", mark=dice.choice((0, next(marks)))))
         running = Running(tuple(pods), running.gangs, (), running.memo)
         kept = RunningColumns.of(running, settings, WALL_S, ledger)
@@ -45,7 +46,10 @@ def test_table_made_from_the_last_one_is_as_made_from_nothing() -> None:
             assert np.array_equal(getattr(kept, name), getattr(fresh, name)), (turn, name)
         some = np.array([i for i in range(len(kept)) if dice.random() < 0.2], dtype=np.int64)
         assert kept.table.ordinals(some).tolist() == fresh.table.ordinals(some).tolist()
-        assert [kept.shapes[s] for s in kept.shape.tolist()] == [fresh.shapes[s] for s in fresh.shape.tolist()]
+        shapes = list(kept.table.names.shapes)
+        assert [shapes[s] for s in kept.shape.tolist()] == [each.pod.shape for each in running.pods]
+        asked = [[dict(each.pod.shape.requests).get(name, 0) for each in running.pods] for name in RESOURCES]
+        assert kept.requests(RESOURCES).tolist() == fresh.requests(RESOURCES).tolist() == asked
 
 
 def test_table_of_the_same_pods_is_the_same() -> None:
