@@ -6,6 +6,7 @@ Invariant: a key has one time. Heap entries with an outdated time are skipped wh
 from __future__ import annotations
 
 from collections.abc import Set
+from functools import partial
 from heapq import heapify, heappop, heappush
 from math import inf
 
@@ -54,12 +55,16 @@ class Timers:
 
     def take_due(self, now_s: float) -> list[str]:
         """Keys whose time has come, the earliest first; their times are removed."""
-        due: list[str] = []
-        while (at_s := self.next_s()) is not None and at_s <= now_s:
-            key = heappop(self._heap)[1]
-            del self._at_s[key]
-            due.append(key)
-        return due
+        return list(iter(partial(self.take_next, now_s), None))
+
+    def take_next(self, now_s: float) -> str | None:
+        """The key whose time came first, whose time is removed; None if none is due."""
+        at_s = self.next_s()
+        if at_s is None or at_s > now_s:
+            return None
+        key = heappop(self._heap)[1]
+        del self._at_s[key]
+        return key
 
     def next_s(self) -> float | None:
         """The earliest time."""

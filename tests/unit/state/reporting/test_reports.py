@@ -6,9 +6,12 @@ import re
 from collections import Counter
 from itertools import pairwise
 
+import pytest
+
 from gangsched.api import keys
 from gangsched.model.objects import Phase, ScheduledCondition
 from gangsched.model.protocol import RecordEvent, SetPodCondition, SetPodGroupStatus
+from gangsched.state.reporting import reports
 from tests.builders import members, node, pod, pod_group
 from tests.world import World
 
@@ -200,6 +203,24 @@ def test_gang_that_lost_all_its_pods_says_that_they_are_missing() -> None:
     world.told()
     (condition,) = [each for each in world.status("g")["conditions"] if each["type"] == "Scheduled"]
     assert condition["reason"] == "WaitingForMembers"
+
+
+def test_a_turn_tells_what_it_has_time_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """E1: of many groups that are due the others follow in the next turns, the earliest first, and none is lost."""
+    monkeypatch.setattr(reports, "LOOKS_PER_TURN", 3 * (reports.LOOKS_PER_GANG + 2))
+    world = World(node("a", 1))
+    world.create(*(members(f"z{n}", 2) for n in range(5)))
+    world.turn()
+    world.now_s += 0.1
+    world.create(*(members(f"a{n}", 2) for n in range(5)))
+    world.turn()
+    world.now_s += 10.0
+    told: list[set[str]] = []
+    for _ in range(5):
+        world.reports.clear()
+        world.turn()
+        told.append({each.name.partition("-")[0] for each in conditions(world)})
+    assert told == [{"z0", "z1", "z2"}, {"z3", "z4", "a0"}, {"a1", "a2", "a3"}, {"a4"}, set()]
 
 
 def test_everything_is_told_at_the_end() -> None:
