@@ -67,6 +67,7 @@ class Attempt:
     promises: Sequence[Group]
     known: NotHelpful | None = None
     rounds: int = 0
+    dearest: int = 0
     passed: list[str] = field(init=False)
     _takes_slow: bool = False
 
@@ -214,6 +215,7 @@ class Attempt:
                 level,
                 self._places,
                 self._may_go_on,
+                self._has_work,
                 name,
                 self.passed,
                 breaking=anyway,
@@ -255,7 +257,9 @@ class Attempt:
     def _round(self) -> tuple[Placement, ...] | None:
         """A round of the needed members; what it placed stays reserved."""
         self.rounds += 1
+        before = self.ledger.work.used
         trial, _ = rounds.run_round(self.preemptor.group, self.preemptor.gangs, self.ledger)
+        self.dearest = max(self.dearest, self.ledger.work.used - before)
         if trial.culprit is not None or not permitted(self.preemptor.gangs, trial.counts):
             return None
         return trial.placements
@@ -267,6 +271,10 @@ class Attempt:
 
     def _may_go_on(self) -> bool:
         return self.rounds < ROUNDS
+
+    def _has_work(self) -> bool:
+        """Whether the plan has work left for another round."""
+        return self.ledger.work.left > LEFT_OVER + 2 * self.dearest
 
     def _needed_promises(self, placed: Sequence[Placement]) -> tuple[Group, ...]:
         """The groups whose holds are in the way of `placed`, which is reserved; the first in rank keep theirs first."""

@@ -1,8 +1,8 @@
 """Choose victims by rounds if sums do not suffice: for members of several shapes, or filters that read other pods (V9).
 
 Invariant: a round permitted the choice, and if any unit of it stayed, the members would no longer be permitted. If sums
-refute a choice, no round is run. When the plan has no rounds left, the next plan continues from the known results
-(V25); each plan finishes at least one region, or makes progress in one.
+refute a choice, no round is run. When the plan has no rounds left, or little work, the next plan continues from the
+known results (V25); each plan finishes at least one region, or makes progress in one.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ Places = Callable[[Sequence[int]], tuple[Placement, ...] | None]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Probe:
-    """A search at one priority `level`; a plan runs further rounds only while `may_go_on`. `places` is the result of a
-    round.
+    """A search at one priority `level`; a plan runs further rounds only while `may_go_on`, and once it has come further
+    than the last plan, only if it `has_work` left for another one. `places` is the result of a round.
 
     `passed` are the regions, by name of the search, that the searches for the group have finished; this one adds to
     them. `closely`: more victims may help less, so single nodes are searched, too.
@@ -37,6 +37,7 @@ class Probe:
     level: int
     places: Places
     may_go_on: Callable[[], bool]
+    has_work: Callable[[], bool]
     name: str
     passed: list[str]
     breaking: bool = False
@@ -59,9 +60,10 @@ class Probe:
                 continue
             ordered = region.ordered(self.level, by_node=False, breaking=self.breaking).tolist()
             taken, tested = self._resumed(ordered)
+            is_further = not taken
             if not taken:
                 length = self._length(region, ordered)
-                if length is None and not self.may_go_on():
+                if length is None and self._ends(self._is_further):
                     if self._is_further:
                         return NotHelpful(why=Obstacle.LATER, passed=tuple(self.passed))
                     if not region.is_extra:
@@ -70,7 +72,7 @@ class Probe:
                     self.passed.append(name)
                     continue
                 taken = list(ordered[:length])
-            found = self._give_back(taken, tested)
+            found = self._give_back(taken, tested, is_further=is_further)
             if isinstance(found, NotHelpful):
                 return replace(found, passed=tuple(self.passed))
             self.passed.append(name)  # unless the choice helps, the search goes on behind it
@@ -81,6 +83,10 @@ class Probe:
     def _is_further(self) -> bool:
         """Whether this plan is done with a region that the last one was not."""
         return len(self.passed) > (0 if self.known is None else len(self.known.passed))
+
+    def _ends(self, is_further: bool) -> bool:
+        """Whether the plan runs no more rounds, which has come further than the last one or not."""
+        return not self.may_go_on() or (is_further and not self.has_work())
 
     def _resumed(self, ordered: Sequence[int]) -> tuple[list[int], int]:
         """The units that the last plan had come down to, and how many of them it needs; none if that is void now."""
@@ -98,7 +104,7 @@ class Probe:
         if least is None:
             return None
         failed, length, step = least - 1, least, 1
-        while self.may_go_on():
+        while not self._ends(self._is_further):
             if self.places(self.units.pods_of(ordered[:length])) is not None:
                 break
             if length == len(ordered):
@@ -106,7 +112,7 @@ class Probe:
             failed, length, step = length, min(len(ordered), length + step), 2 * step
         else:
             return None
-        while length - failed > 1 and self.may_go_on():
+        while length - failed > 1 and not self._ends(self._is_further):
             middle = (failed + length) // 2
             if self.places(self.units.pods_of(ordered[:middle])) is not None:
                 length = middle
@@ -114,16 +120,18 @@ class Probe:
                 failed = middle
         return length
 
-    def _give_back(self, taken: list[int], tested: int) -> Choice | NotHelpful:
+    def _give_back(self, taken: list[int], tested: int, *, is_further: bool) -> Choice | NotHelpful:
         """Give back what is off the nodes that the members get, then from the most expensive down; `tested` are
-        needed."""
+        needed.
+        """
+        before = tested, len(taken)
         if not tested and self.may_go_on():
             taken = self._on_their_nodes(taken)
         while tested < len(taken):
             unit = taken[len(taken) - 1 - tested]
             less = [each for each in taken if each != unit]
             if self._could(self.units.pods_of(less)):
-                if not self.may_go_on():
+                if self._ends(is_further or before != (tested, len(taken))):
                     names = tuple(self.units.name(each) for each in taken)
                     return NotHelpful(why=Obstacle.LATER, resume=names, tested=tested)
                 if self.places(self.units.pods_of(less)) is not None:

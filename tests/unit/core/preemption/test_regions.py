@@ -130,6 +130,24 @@ def test_rounds_that_are_used_up_go_on_in_the_next_plan(rounds: int, monkeypatch
     assert sorted(victim.name for victim in made.victims) == at_once
 
 
+@pytest.mark.parametrize("share", [0.9, 0.8, 0.7])
+def test_work_that_is_used_up_goes_on_in_the_next_plan(share: float) -> None:
+    """V25: a decision that needs more work than a plan has comes down to the same set over several plans."""
+    cluster, wants = repelling()
+    whole = plan(cluster.snapshot(), [wants], now_s=0.0, preempting=cluster.given())
+    known, unfinished = dict[str, NotHelpful](), None
+    for _ in range(20):
+        limits, given = Limits(work=int(share * whole.work)), cluster.given(known=known)
+        made = plan(cluster.snapshot(), [wants], now_s=0.0, limits=limits, preempting=given, unfinished=unfinished)
+        unfinished, found = made.unfinished, [each.preemption for each in made.verdicts]
+        if any(isinstance(each, Preemption) for each in found):
+            break
+        known = {each.group: each.preemption for each in made.verdicts if isinstance(each.preemption, NotHelpful)}
+        assert all(each.why is Obstacle.LATER for each in known.values())
+    assert known
+    assert victims(made.verdicts[0]) == victims(whole.verdicts[0])
+
+
 @pytest.mark.parametrize("held", [False, True])
 def test_others_stay_held_back_while_the_next_plans_search_for_victims(
     held: bool, monkeypatch: pytest.MonkeyPatch
