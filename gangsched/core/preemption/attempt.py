@@ -67,7 +67,7 @@ class Attempt:
     promises: Sequence[Group]
     known: NotHelpful | None = None
     rounds: int = 0
-    dearest: int = 0
+    most_expensive: int = 0
     passed: list[str] = field(init=False)
     _takes_slow: bool = False
 
@@ -259,7 +259,7 @@ class Attempt:
         self.rounds += 1
         before = self.ledger.work.used
         trial, _ = rounds.run_round(self.preemptor.group, self.preemptor.gangs, self.ledger)
-        self.dearest = max(self.dearest, self.ledger.work.used - before)
+        self.most_expensive = max(self.most_expensive, self.ledger.work.used - before)
         if trial.culprit is not None or not permitted(self.preemptor.gangs, trial.counts):
             return None
         return trial.placements
@@ -274,7 +274,7 @@ class Attempt:
 
     def _has_work(self) -> bool:
         """Whether the plan has work left for another round."""
-        return self.ledger.work.left > LEFT_OVER + 2 * self.dearest
+        return self.ledger.work.left > LEFT_OVER + 2 * self.most_expensive
 
     def _needed_promises(self, placed: Sequence[Placement]) -> tuple[Group, ...]:
         """The groups whose holds are in the way of `placed`, which is reserved; the first in rank keep theirs first."""
