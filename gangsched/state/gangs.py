@@ -79,9 +79,11 @@ class GangRecord:
     def pod_group(self) -> PodGroup | None:
         """The PodGroup of the gang, in an API group that its members name (I2).
 
-        Other API groups may have an unrelated PodGroup with the same name.
+        Other API groups may have an unrelated PodGroup with the same name; one without members may be the parent of
+        gangs, in whatever API group it is (I9).
         """
-        return next((self.pod_groups[group] for group in self.api_groups if group in self.pod_groups), None)
+        groups = self.api_groups if self.members else (*self.api_groups, *sorted(self.pod_groups))
+        return next((self.pod_groups[group] for group in groups if group in self.pod_groups), None)
 
     @property
     def creation_s(self) -> int:

@@ -1,0 +1,130 @@
+"""Trees that are stated wrongly, or change while they wait or run: what is refused, what recovers, who is left alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from gangsched.api import keys
+from gangsched.model.objects import PodGroup
+from gangsched.model.reasons import Reason
+from tests.builders import members, node, pod_group
+from tests.unit.core.test_trees import reason, replica, started, started_pods, told
+from tests.world import World
+
+
+def names(parent: str, *, generation: int = 1) -> PodGroup:
+    """The PodGroup of gang r0, which names this parent and a minimum of two children."""
+    stated = ((keys.PARENT[0], parent), (keys.MIN_CHILDREN[0], "2"))
+    return pod_group("r0", 2, generation=generation, gang_metadata=stated)
+
+
+def needs(least: str, *, generation: int = 1) -> PodGroup:
+    """The PodGroup of the parent, which states this minimum of children."""
+    return pod_group("svc", None, generation=generation, gang_metadata=((keys.MIN_CHILDREN[0], least),))
+
+
+@pytest.mark.parametrize("length", [2, 3, 7])
+def test_a_circle_of_parents_is_refused_and_harms_nobody(length: int) -> None:
+    """G3: each of them is told that its parent names a parent; one that leaves the circle frees the one before it."""
+    world = World(*(node(f"n{n}") for n in range(8)))
+    circle = [f"c{n}" for n in range(length)]
+    for n, name in enumerate(circle):
+        world.create(members(name, 2, gpus=1, parent=circle[(n + 1) % length]))
+    world.create(replica("r0"), replica("r1"))
+    assert started(world.settle()) == {"r0", "r1"}
+    for n, name in enumerate(circle):
+        assert told(world, name).startswith(f"ns/{circle[(n + 1) % length]}, the parent of gang ns/{name}, names a")
+        assert reason(world, name) is Reason.INVALID_GANG
+    world.delete(*[each for each in list(world.pods.values()) if each.name.startswith("c1-")])
+    assert started(world.settle()) == {"r0", "r1", "c0"}
+
+
+def test_of_five_levels_the_topmost_two_are_a_tree() -> None:
+    """G3: the others are refused, each with the name of its own parent."""
+    world = World(*(node(f"n{n}") for n in range(8)))
+    for n in range(1, 6):
+        world.create(members(f"level{n}", 2, gpus=1, parent=f"level{n + 1}" if n < 5 else "top"))
+    assert started(world.settle()) == {"level5"}
+    for n in range(1, 5):
+        assert f"ns/level{n + 1}, the parent of gang ns/level{n}, names a parent itself" in told(world, f"level{n}")
+
+
+def test_a_parent_that_goes_and_comes_again_counts_while_it_is_there() -> None:
+    """G2: its PodGroup states the minimum, else a child does; a running child stays where it is."""
+    world = World(node("a"))
+    world.declare(needs("2"))
+    world.create(replica("r0", least=1), replica("r1", least=1))
+    assert started(world.settle()) == set()
+    assert "room for 4 more pods" in told(world, "r1")
+    world.withdraw(needs("2"))
+    assert started(world.settle()) == {"r0"}
+    world.declare(needs("2", generation=2))
+    assert started(world.settle()) == {"r0"}
+    world.add_nodes(node("b"))
+    assert started(world.settle()) == {"r0", "r1"}
+
+
+def test_a_waiting_child_that_moves_to_another_parent_counts_there() -> None:
+    """I5: the first tree lacks it, the second has it."""
+    world = World(node("a"), node("b"))
+    world.declare(names("svc"))
+    world.create(members("r0", 2, gpus=4, pod_group=True), replica("r1", parent="other"))
+    assert started(world.settle()) == set()
+    world.create(replica("r2", least=None))
+    world.declare(names("other", generation=2))
+    assert started(world.settle()) == {"r0", "r1"}
+    assert {world.state.registry.group_of[f"ns/{each}"] for each in ("r0", "r1")} == {"tree:ns/other"}
+
+
+def test_a_running_child_that_moves_to_another_parent_runs_on() -> None:
+    """I5: what is bound stays; the tree that it left lacks a child, and nobody is evicted for that."""
+    world = World(node("a"), node("b"), preempts=True)
+    world.declare(names("svc"))
+    world.create(members("r0", 2, gpus=4, pod_group=True), replica("r1"))
+    assert started(world.settle()) == {"r0", "r1"}
+    world.declare(names("other", generation=2))
+    world.advance(120)
+    assert started(world.settle()) == {"r0", "r1"}
+    assert not world.ordered
+
+
+def test_of_two_parents_of_one_name_in_two_dialects_one_counts() -> None:
+    """I2, G2: that of scheduling.x-k8s.io; without it the other."""
+    world = World(node("a"))
+    other = pod_group("svc", None, api_group=keys.VOLCANO, uid="volcano", gang_metadata=((keys.MIN_CHILDREN[0], "1"),))
+    world.declare(other, needs("2"))
+    world.create(replica("r0", least=None), replica("r1", least=None))
+    assert started(world.settle()) == set()
+    world.withdraw(needs("2"))
+    assert started(world.settle()) == {"r0"}
+
+
+def test_a_minimum_above_what_exists_is_waited_for() -> None:
+    """G4: how many children are lacking is told; lowered, or when another child has come, they start."""
+    world = World(node("a"), node("b"), node("c"))
+    world.declare(needs("3"))
+    world.create(replica("r0", least=None), replica("r1", least=None))
+    assert started(world.settle()) == set()
+    assert told(world, "r0") == "waiting for children of ns/svc: 2 of 3 needed children are ready; 1 is missing"
+    world.declare(needs("2", generation=2))
+    assert started(world.settle()) == {"r0", "r1"}
+    world.declare(needs("5", generation=3))
+    world.advance(120)
+    assert started(world.settle()) == {"r0", "r1"}
+    world.create(replica("r2", least=None))
+    world.settle()
+    assert told(world, "r2") == "waiting for children of ns/svc: 3 of 5 needed children are ready; 2 are missing"
+    world.declare(needs("2", generation=4))
+    assert started(world.settle()) == {"r0", "r1", "r2"}
+
+
+def test_a_child_that_lost_a_member_is_healed_beside_its_siblings() -> None:
+    """G7: the others run on, and the lost member starts again though the tree has its minimum without it."""
+    world = World(node("a"), node("b"), node("c"))
+    pods = world.create(replica("r0"), replica("r1"), replica("r2"))
+    assert started(world.settle()) == {"r0", "r1", "r2"}
+    world.delete(pods[0])
+    world.advance(60)
+    assert started_pods(world) == {"r0", "r1", "r2"}
+    world.create([each for each in replica("r0") if each.name == "r0-0"])
+    assert started(world.settle()) == {"r0", "r1", "r2"}
