@@ -1,4 +1,4 @@
-"""Trees that are stated wrongly, or change while they wait or run: what is refused, what recovers, who is left alone."""
+"""Trees that are stated wrongly, or change while they wait or run: what is refused, what recovers, who runs on."""
 
 from __future__ import annotations
 
