@@ -212,6 +212,10 @@ bench-plan: .cache/bench/.installed ## Time plans on large clusters, beside a na
 bench-devices: install ## Plan gangs of MEMBERS=1000 whose members claim devices of NODES=5000 nodes; fails above 50 ms a plan
 	@$(RUN)python -m bench.devices --nodes $(or $(NODES),5000) --members $(or $(MEMBERS),1000)
 
+.PHONY: bench-trees
+bench-trees: install ## What it costs the loop to start trees of gangs beside the same gangs without parents; PART=10 takes a tenth of them
+	@$(RUN)python -m bench.trees $(if $(PART),--part $(PART))
+
 .PHONY: bench-hostile
 bench-hostile: install ## The longest plan and turn that generated hostile gangs cause, on up to 5,000 nodes; fails above 50 ms; GANGS=2000 FIRST=0 SEED=30 SLICES=1 TREES=1 ONLY=
 	@$(RUN)python -m bench.hostile --gangs $(or $(GANGS),2000) --first $(or $(FIRST),0) --seed $(if $(filter command line,$(origin SEED)),$(SEED),30) $(if $(SLICES),--slices) $(if $(TREES),--trees) $(if $(ONLY),--only $(ONLY))

@@ -47,6 +47,8 @@ def needed(group: Group) -> Group:
     """
     if group.min_children is None:
         return group
+    if group.minimum is not None:
+        return group.minimum
     started, ready = _started(group), [gang for gang in _waiting(group) if not_ready(gang) is None]
     lack = max(group.min_children, 1) - len(started)
     chosen = (*started, *ready[: max(0, lack)]) or group.gangs

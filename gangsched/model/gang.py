@@ -163,8 +163,9 @@ class Group:
     """Gangs decided together, sorted by id.
 
     `refusal` is an error in the group's declaration (I4). In a tree, `parent` is the gang whose children the gangs are;
-    `min_children` of them start together, and each further one starts as a whole by itself (I9). In any other group all
-    gangs start together, and `min_children` is None. `topology` are the labels that a tree requires for all of it, in
+    `min_children` of them start together, and each further one starts as a whole by itself (I9); `minimum` is the group
+    of those that are needed for that, if it is known already. In any other group all gangs start together, and
+    `min_children` is None. `topology` are the labels that a tree requires for all of it, in
     addition to those of its children; the gangs of a group that is `apart` each have domains of their own. `beside` are
     nodes of other members of the tree. `clock_started_s` is the monotonic second of its first hold (T1), None without
     holds. `yielded_to` is the group that it yielded to (D1). `avoid` are nodes whose kubelet recently rejected a member
@@ -189,6 +190,7 @@ class Group:
     topology: tuple[str, ...] = ()
     apart: bool = False
     beside: frozenset[str] = frozenset()
+    minimum: Group | None = None
 
     @property
     def namespaces(self) -> frozenset[str]:

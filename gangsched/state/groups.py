@@ -13,6 +13,7 @@ from itertools import accumulate, count, islice, takewhile
 from math import inf
 
 from gangsched.api.gang_spec import GangDefaults
+from gangsched.core import trees
 from gangsched.model.gang import TREE, Gang, Group, Refusal, namespace_of
 from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.plan import Verdict
@@ -137,7 +138,7 @@ class Registry:
             gangs = tuple(self._views[gang_id] for gang_id in record.gangs)
             pods = [pod for gang in gangs for pod in (*gang.pending, *gang.retry)]
             pods += [placement.pod for gang in gangs for placement in (*gang.kept, *gang.held)]
-            record.view = Group(
+            view = Group(
                 id=record.id,
                 gangs=gangs,
                 priority=max((pod.priority for pod in pods), default=0),
@@ -153,6 +154,8 @@ class Registry:
                 min_children=record.min_children,
                 topology=record.topology,
             )
+            # Once for each change: a plan asks it of all trees that are ready, of which it decides a few.
+            record.view = replace(view, minimum=trees.needed(view)) if view.min_children is not None else view
         return record.view
 
     def changed(self, group_id: str) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from gangsched.api import keys
+from gangsched.core import trees
 from gangsched.core.cycle import Limits
 from gangsched.model.gang import Refusal
 from gangsched.model.objects import Node, Pod
@@ -176,6 +178,19 @@ def test_a_tree_that_cannot_be_one_is_refused_and_harms_nobody(stated: dict[str,
     assert started(world.settle()) == {"r1", "lone", "child"}
     assert text in told(world, "r0")
     assert reason(world, "r0") is Reason.INVALID_GANG
+
+
+def test_the_minimum_of_a_tree_is_computed_once_for_each_change() -> None:
+    """G5: what the state passes to plans is what a plan would compute, after children came, started and went."""
+    world = World(node("a"), node("b"), node("c"))
+    pods = world.create(replica("r0"), replica("r1"), replica("r2", priority=9))
+    for act in (world.settle, lambda: world.delete(*pods[:2]), lambda: world.create(replica("r3", priority=5))):
+        act()
+        world.state.refresh(world.now_s)
+        group = world.state.registry.group("tree:ns/svc", world.now_s)
+        assert group.minimum is trees.needed(group)
+        assert group.minimum == trees.needed(replace(group, minimum=None))
+        world.settle()
 
 
 def test_a_parent_that_loses_its_pods_may_have_children() -> None:
