@@ -115,6 +115,10 @@ e2e: install control-plane prometheus ## Run the tests on a real etcd and kube-a
 crashes: install control-plane ## Kill the scheduler after each write of a preemption, and of a start with devices: CRASH_AFTER=1,2,3
 	@CRASH_AFTER=$(or $(CRASH_AFTER),$(shell seq -s, 1 20)) $(RUN)pytest -q -s tests/e2e/test_preemption_crash.py tests/e2e/test_device_crash.py
 
+.PHONY: device-kills
+device-kills: install control-plane ## Kill the scheduler TIMES=14 times after each write of a start with devices, 210 kills in all: 20 minutes
+	@CRASH_AFTER=$(shell seq -s, 1 9) CRASH_TIMES=$(or $(TIMES),14) $(RUN)pytest -q tests/e2e/test_device_crash.py
+
 .PHONY: operators
 operators: install control-plane ## The real operators of docs/guides and Kueue, built from their modules: what they emit is scheduled
 	@$(PYTHON) hack/control-plane/build.py mpi-operator training-operator jobset lws kueue kuberay trainer spark-operator

@@ -1,6 +1,7 @@
 """A scheduler that is killed -9 after any write for a gang with devices, and the one that follows it (A21).
 
-`make crashes` kills after each of the writes; otherwise a few are tried: CRASH_AFTER=1,2,3.
+`make crashes` kills after each of the writes, `make device-kills` after each of them 14 times; otherwise a few are
+tried: CRASH_AFTER=1,2,3, each CRASH_TIMES=1 times.
 """
 
 from __future__ import annotations
@@ -29,6 +30,14 @@ MEMBERS = 3
 WRITES = 3 * MEMBERS
 SHORT = "2,6,8"
 AFTER = [number for number in map(int, os.environ.get("CRASH_AFTER", SHORT).split(",")) if number <= WRITES]
+TIMES = int(os.environ.get("CRASH_TIMES", "1"))
+CASES = [
+    pytest.param(number, fits, id=f"{number}-{'it fits still' if fits else 'its node is closed'}-{time}")
+    for time in range(TIMES)
+    for number in AFTER
+    for fits in (True, False)
+    if fits or number <= 2 * MEMBERS  # a bound pod stays where it is
+]
 WITHIN_S = 40.0
 
 api = devices.api
@@ -52,14 +61,11 @@ def deadly(plane: ControlPlane) -> Iterator[tuple[FaultProxy, DeadlyForClaims]]:
         yield proxy, rule
 
 
-@pytest.mark.parametrize("fits", [True, False], ids=["it fits still", "its node is closed"])
-@pytest.mark.parametrize("number", AFTER)
+@pytest.mark.parametrize(("number", "fits"), CASES)
 def test_a_kill_after_any_write_leaves_nothing_half(
     plane: ControlPlane, api: Api, deadly: tuple[FaultProxy, DeadlyForClaims], number: int, *, fits: bool
 ) -> None:
     """The gang starts whole, each member with one device of its own node, and no device is taken by nobody."""
-    if not fits and number > 2 * MEMBERS:
-        pytest.skip("a bound pod stays where it is")
     proxy, rule = deadly
     with Following(api, PODS) as pods:
         daemon = Daemon(plane, url=proxy.url, extra_args=devices.ALL)
