@@ -222,9 +222,10 @@ def _tiers(shape: Shape, nodes: Candidates, ledger: Ledger, rules: Sequence[Rule
 
 def _pack(shape: Shape, count: int, nodes: Candidates, ledger: Ledger) -> tuple[Ints, Ints]:
     """Fill the best nodes of one tier until one node can take what is left, and put it where the rules say."""
-    ledger.work.charge(50 + nodes.index.size // 16)
+    ledger.work.charge(20 + nodes.index.size // 40)
     picked, amounts, room = nodes.index[:0], nodes.room[:0], nodes.room
     if room.max(initial=0) < count:
+        ledger.work.charge(30 + nodes.index.size // 25)  # all nodes are sorted by all costs
         costs = (rule(shape, nodes, ledger) for rule in reversed(NODE_RULES))
         order = np.lexsort([cost for cost in costs if cost is not None])
         before = np.concatenate(([0], np.cumsum(room[order])[:-1]))

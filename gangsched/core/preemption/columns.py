@@ -124,14 +124,11 @@ class RunningColumns:
         """The pod at index `i`."""
         return self.running[i].pod
 
-    def requests(self, names: Sequence[str]) -> Ints:
-        """`requests[r][i]`: requests of each pod for the resources `names`."""
-        return self._asked(names, np.arange(len(self)))
-
-    def _asked(self, names: Sequence[str], of: Ints) -> Ints:
-        requests = self.table.names.requests
-        found: Ints = np.array([requests(name)[self.shape[of]] for name in names], dtype=np.int64)
-        return found.reshape(len(names), len(of))
+    def requests(self, names: Sequence[str], of: Ints | slice = slice(None)) -> Ints:
+        """`requests[r][i]`: requests of each pod, or of the pods numbered `of`, for the resources `names`."""
+        shape = self.shape[of]
+        found: Ints = np.array([self.table.names.requests(name)[shape] for name in names], dtype=np.int64)
+        return found.reshape(len(names), len(shape))
 
     def gone(self, ledger: Ledger) -> Departed:
         """Leaving pods on `ledger`, which every attempt removes first; computed once, then updated by each decision."""
@@ -145,7 +142,7 @@ class RunningColumns:
         assert self._gone is not None
         before, nodes = self._gone, self.node[numbers]
         amounts, names = before.amounts.copy(), tuple(ledger.resources)
-        for row, asked in zip((ledger.resources[name] for name in names), self._asked(names, numbers), strict=True):
+        for row, asked in zip((ledger.resources[name] for name in names), self.requests(names, numbers), strict=True):
             np.add.at(amounts[row], nodes, asked)
         pods = tuple(self.pod(i) for i in numbers.tolist())
         claiming = (i for i, pod in enumerate(pods, len(before.pods)) if pod.claims)

@@ -77,7 +77,7 @@ def _foreign(preemptor: Preemptor, units: Units, sums: NeededSums) -> NotHelpful
     theirs = np.flatnonzero(
         columns.foreign & units.inside(sums.mask) & (columns.priority < preemptor.right) & ~columns.spared
     )
-    rows = columns.requests(sums.names)[:, theirs].sum(axis=1).tolist()
+    rows = columns.requests(sums.names, theirs).sum(axis=1).tolist()
     asked = sums.asks[0].amounts
     used = [
         (bool(sums.asks[0].accelerated and "/" in name), rows[r] // max(1, asked[r]), name)

@@ -337,10 +337,13 @@ class PlanPreemptions:
     def _leaving_on(self, found: Found) -> defaultdict[int, list[int]]:
         """By node of `found` the pods that leave it already."""
         columns, index = self.columns, self.ledger.table.index
-        nodes = np.array(sorted({index[placement.node] for placement in found.placements}), dtype=np.int64)
         there: defaultdict[int, list[int]] = defaultdict(list)
-        for i in np.flatnonzero(columns.leaving & np.isin(columns.node, nodes)).tolist():
-            there[int(columns.node[i])].append(i)
+        leaving = np.flatnonzero(columns.leaving)
+        if leaving.size:
+            nodes = {index[placement.node] for placement in found.placements}
+            for i, node in zip(leaving.tolist(), columns.node[leaving].tolist(), strict=True):
+                if node in nodes:
+                    there[node].append(i)
         return there
 
     def _release(self, group: Group) -> None:
@@ -350,16 +353,18 @@ class PlanPreemptions:
         """The decision and what is told of it; `leaving_on` are by node the pods that leave it already."""
         columns, wall_s = self.columns, self.given.wall_s
         victims = self._victims(found)
-        index = self.ledger.table.index
-        nodes = sorted({index[placement.node] for placement in found.placements})
-        leaving = [i for node in nodes for i in leaving_on.get(node, ())]
+        leaving: list[int] = []
+        if leaving_on:
+            index = self.ledger.table.index
+            nodes = sorted({index[placement.node] for placement in found.placements})
+            leaving = [i for node in nodes for i in leaving_on.get(node, ())]
         # Whoever may take longer is not waited for: the group may preempt others then (V12).
         grace_s = min(max((columns.pod(i).grace_s for i in victims), default=0), self.given.settings.max_wait_s)
         ends_s = [columns.pod(i).deletion_s or wall_s + columns.pod(i).grace_s for i in leaving]
         latest_s = wall_s + self.given.settings.max_wait_s
         deadline_s = max([wall_s + grace_s, *(min(end_s, latest_s) for end_s in ends_s)]) + STUCK_S
         going = [*victims, *leaving]
-        gangs = {int(columns.gang[i]) for i in going}
+        gangs = set(columns.gang[going].tolist())
         preemption = Preemption(
             placements=found.placements,
             victims=tuple(sorted(victims.values())),
@@ -382,8 +387,8 @@ class PlanPreemptions:
         asked = ledger.amounts((each.pod, each.node) for each in found.placements)
         going = np.flatnonzero(goes & (columns.node >= 0))
         there = -ledger.in_use()  # others count on that
-        for row, requests in enumerate(columns.requests(list(ledger.resources))):
-            np.add.at(there[row], columns.node[going], requests[going])
+        for row, requests in enumerate(columns.requests(list(ledger.resources), going)):
+            np.add.at(there[row], columns.node[going], requests)
         beside: Ints = np.minimum(asked, np.maximum(there, 0))
         return beside
 
