@@ -6,7 +6,8 @@ leaving pods. `units` decides which pods may be victims of which preemptor.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
 import numpy as np
@@ -149,6 +150,15 @@ class RunningColumns:
         self._gone = Departed(
             (*before.pods, *pods), np.concatenate((before.nodes, nodes)), amounts, (*before.claiming, *claiming)
         )
+
+    def leaving_on(self, nodes: Set[int]) -> defaultdict[int, list[int]]:
+        """By node of `nodes` the pods that leave it."""
+        there: defaultdict[int, list[int]] = defaultdict(list)
+        leaving = np.flatnonzero(self.leaving)
+        for i, node in zip(leaving.tolist(), self.node[leaving].tolist(), strict=True):
+            if node in nodes:
+                there[node].append(i)
+        return there
 
     def mask(self, pods: Sequence[int]) -> Bools:
         """`mask[i]`: pod `i` is one of `pods`."""

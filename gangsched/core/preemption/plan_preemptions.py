@@ -7,7 +7,6 @@ does not help, only the verdict's text changes.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil, inf
@@ -319,7 +318,7 @@ class PlanPreemptions:
         for each in found.released:
             self._release(each)
         self.ledger.move(((each.pod, each.node) for each in found.placements), 1)
-        leaving, made = self._leaving_on(found), dict[str, Verdict]()
+        leaving, made = self.columns.leaving_on(self._nodes(found)), dict[str, Verdict]()
         for preemptor, verdict, part in parts:
             preemption, told = self._decision(part, leaving)
             made[verdict.group] = replace(_told(verdict, told, preemptor), preemption=preemption)
@@ -334,17 +333,8 @@ class PlanPreemptions:
         self.gave |= gave
         return {**gave, **made}
 
-    def _leaving_on(self, found: Found) -> defaultdict[int, list[int]]:
-        """By node of `found` the pods that leave it already."""
-        columns, index = self.columns, self.ledger.table.index
-        there: defaultdict[int, list[int]] = defaultdict(list)
-        leaving = np.flatnonzero(columns.leaving)
-        if leaving.size:
-            nodes = {index[placement.node] for placement in found.placements}
-            for i, node in zip(leaving.tolist(), columns.node[leaving].tolist(), strict=True):
-                if node in nodes:
-                    there[node].append(i)
-        return there
+    def _nodes(self, found: Found) -> set[int]:
+        return {self.ledger.table.index[placement.node] for placement in found.placements}
 
     def _release(self, group: Group) -> None:
         self.ledger.move(((each.pod, each.node) for gang in group.gangs for each in gang.held), -1)
@@ -355,9 +345,7 @@ class PlanPreemptions:
         victims = self._victims(found)
         leaving: list[int] = []
         if leaving_on:
-            index = self.ledger.table.index
-            nodes = sorted({index[placement.node] for placement in found.placements})
-            leaving = [i for node in nodes for i in leaving_on.get(node, ())]
+            leaving = [i for node in sorted(self._nodes(found)) for i in leaving_on.get(node, ())]
         # Whoever may take longer is not waited for: the group may preempt others then (V12).
         grace_s = min(max((columns.pod(i).grace_s for i in victims), default=0), self.given.settings.max_wait_s)
         ends_s = [columns.pod(i).deletion_s or wall_s + columns.pod(i).grace_s for i in leaving]
