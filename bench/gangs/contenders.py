@@ -32,7 +32,8 @@ TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 class Contender:
     """One entry of the comparison; `gates` are of the whole control plane, `bin` holds gangsched's console script.
 
-    `serves_gangs`: it serves the API of gangs, which is registered with the API server.
+    `serves_gangs`: it serves the API of gangs, which is registered with the API server. `arguments` are more of
+    gangsched's command line.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Contender:
     bin: Path = Path(sys.executable).parent
     serves_gangs: bool = False
     scheduler: str = "default-scheduler"
+    arguments: tuple[str, ...] = ()
 
     @property
     def is_ours(self) -> bool:
@@ -82,7 +84,8 @@ class Running:
         self._port, self._visibility_port = free_ports(2)
         if contender.serves_gangs:
             apply_visibility(Api.of(plane), self._visibility_port)
-        self._keeping = Keeping(plane.logs / "keeper-of-contender.log")
+        self._keeping = Keeping(plane.logs / f"keeper-of-{contender.name}.log")
+        self._log = plane.logs / f"{contender.name}.log"
         self._argv = self._command_line()
         self.pid = 0
         self.started_s = 0.0
@@ -90,13 +93,13 @@ class Running:
     def start(self) -> None:
         """Start it and return at once."""
         self.started_s = time.monotonic()
-        self.pid = self._keeping.start("contender", self._argv, self._plane.logs / "contender.log")
+        self.pid = self._keeping.start("contender", self._argv, self._log)
 
     def await_ready(self, within_s: float = 60.0) -> float:
         """Wait until it is ready; returns the seconds."""
         while not self._ready():
             if self._keeping.dead() or time.monotonic() - self.started_s > within_s:
-                log = (self._plane.logs / "contender.log").read_text(errors="replace")
+                log = self._log.read_text(errors="replace")
                 raise RuntimeError(f"{self._contender.name} is not ready; the end of its log:\n{log[-3000:]}")
             time.sleep(0.02)
         return time.monotonic() - self.started_s
@@ -170,6 +173,7 @@ class Running:
                 str(kubeconfig),
                 "--health-port",
                 str(self._port),
+                *self._contender.arguments,
                 *(["--visibility-port", str(self._visibility_port)] if self._contender.serves_gangs else []),
             ]
         config = plane.workdir / "contender.yaml"

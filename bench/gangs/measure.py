@@ -300,7 +300,7 @@ class Measurement:
         names = [name for gang in gangs for name in gang.pods]
         if not await self._meter.bound(names, within_s=WITHIN_S):
             left = sorted(name for name in names if name not in self._meter.bound_s)
-            log = self._plane.logs / "contender.log"
+            log = self._plane.logs / f"{self._contender.name}.log"
             said = log.read_text(errors="replace")[-2000:] if log.exists() else ""
             raise RuntimeError(f"{self._contender.name} left {len(left)} pods unbound: {left[:5]}\n{said}")
 

@@ -165,7 +165,7 @@ class SchedulingState:
         """Binds of members whose claims are bound, and Events about members whose claims could not be bound."""
         due = self.claims.due(now_s)
         for group_id in due.late & self.registry.groups.keys():
-            self.queue.back_off(group_id, now_s, first_s=LATE_CLAIMS_S, longest_s=LATE_CLAIMS_LONGEST_S)
+            self.queue.rest(group_id, now_s, first_s=LATE_CLAIMS_S, longest_s=LATE_CLAIMS_LONGEST_S)
         told = [event for outcome in due.ended for event in self.apply(outcome, now_s=now_s)]
         return [*due.binds, *due.withdrawn, *told]
 

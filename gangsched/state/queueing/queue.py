@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Set
+from hashlib import blake2b
 from itertools import islice, takewhile
 
 from gangsched.model.plan import Need
@@ -22,6 +23,8 @@ SWEPT_AT_ONCE = 100
 """Groups that are looked at again in one turn for no other reason, so that thousands do not stall the loop."""
 FIRST_BACK_OFF_S = 1.0
 LONGEST_BACK_OFF_S = 10.0
+SPREAD = 0.4
+"""By how much of itself a delay is shorter at most; how much depends on the group, so that no dice are needed."""
 REVIEW_AFTER_S = 1.0
 REVIEW_EVERY_S = 4.0
 """How often it is looked whether what parked groups were told is still true; with the rest of the way, 5 s (E1)."""
@@ -83,19 +86,30 @@ class Queue:
         self._parked_s.pop(group, None)
         self._parked_s[group] = self._now_s
 
-    def back_off(
-        self, group: str, now_s: float, *, first_s: float = FIRST_BACK_OFF_S, longest_s: float = LONGEST_BACK_OFF_S
-    ) -> None:
-        """Back off after a failed bind: retry after 1 s, doubling up to 10 s until `succeeded`.
+    def back_off(self, group: str, now_s: float) -> None:
+        """Back off after a failed bind: retry after 1 s, doubling up to 10 s until `succeeded`, each time less up to
+        `SPREAD` of it.
 
         Failures during the back-off belong to the same fault and change nothing.
         """
+        if (delay_s := self._back_off_longer(group, now_s, FIRST_BACK_OFF_S, LONGEST_BACK_OFF_S)) is not None:
+            # Two schedulers that took each other's devices fail together, and otherwise would at every retry.
+            part = int.from_bytes(blake2b(f"{group}/{delay_s:g}".encode(), digest_size=4).digest()) / 2**32
+            self._back_off.set(group, now_s + delay_s * (1 - SPREAD * part))
+
+    def rest(self, group: str, now_s: float, *, first_s: float, longest_s: float) -> None:
+        """Leave a group's room to others for `first_s`, doubling up to `longest_s` until `succeeded`."""
+        if (delay_s := self._back_off_longer(group, now_s, first_s, longest_s)) is not None:
+            self._back_off.set(group, now_s + delay_s)
+
+    def _back_off_longer(self, group: str, now_s: float, first_s: float, longest_s: float) -> float | None:
+        """The next delay of a group; None if it backs off already."""
         self.activate(group)
         if self.backs_off(group, now_s):
-            return
+            return None
         delay_s = min(max(first_s, self._delay_s.get(group, first_s)), longest_s)
         self._delay_s[group] = delay_s * 2
-        self._back_off.set(group, now_s + delay_s)
+        return delay_s
 
     def forgive(self, group: str) -> None:
         """Plan a regrouped group once more before it backs off again."""

@@ -11,6 +11,7 @@ from gangsched.core.cycle import plan
 from gangsched.model.objects import Node, Phase, Pod
 from gangsched.model.protocol import Applied, BindFailed, BindGone, BindUndecided, Bound, Gone, Replaced
 from gangsched.model.reasons import Reason
+from gangsched.state.queueing.queue import SPREAD
 from gangsched.state.scheduling import SchedulingState
 from tests.builders import gang_metadata, members, node, pod, pod_group, running, stamped
 from tests.world import World
@@ -92,7 +93,7 @@ def test_room_freed_while_a_plan_was_made_is_not_missed() -> None:
 
 
 def test_failed_bind_is_retried_alone_after_a_backoff() -> None:
-    """B3, Q3: the member whose bind failed goes again after 1 s, in the room it keeps; the others are not touched."""
+    """B3, Q3: the member whose bind failed goes again within 1 s, in the room it keeps; the others are not touched."""
     world = World(node("a", 3))
     world.fate = lambda bind: "failed" if bind.name == "g-1" else "bound"
     world.create(members("g", 3))
@@ -100,22 +101,24 @@ def test_failed_bind_is_retried_alone_after_a_backoff() -> None:
     assert set(world.bound()) == {"g-0", "g-2"}
     assert world.state.cluster.snapshot().free[0].sum() == 110 - 3
     world.fate = lambda _: "bound"
-    world.advance(0.9)
+    world.advance(0.5)
     assert len(world.bound()) == 2
-    world.advance(0.2)
+    world.advance(0.6)
     assert len(world.bound()) == 3
     assert any("g-1" in message for _, _, message in world.events("FailedBinding"))
 
 
 def test_backoff_doubles_to_ten_seconds_and_starts_again_after_a_success() -> None:
-    """Q3: bind faults back off 1, 2, 4, 8, 10, 10 s."""
+    """Q3: bind faults back off 1, 2, 4, 8, 10, 10 s, each time up to two fifths less."""
     world = World(node("a", 3))
     times: list[float] = []
     world.fate = lambda bind: (times.append(world.now_s), "failed")[1]  # type: ignore[func-returns-value]
     world.create(pod("p"))
     world.advance(40)
-    gaps = [round(later - earlier, 3) for earlier, later in itertools.pairwise(times)]
-    assert gaps == [1, 2, 4, 8, 10, 10]
+    gaps = [later - earlier for earlier, later in itertools.pairwise(times)]
+    assert len(gaps) >= 6
+    for gap_s, most_s in zip(gaps, (1, 2, 4, 8, 10, 10), strict=False):
+        assert most_s * (1 - SPREAD) - 0.01 <= gap_s <= most_s + 0.01
 
 
 def test_bind_faults_of_one_plan_back_off_once() -> None:

@@ -7,7 +7,7 @@ from collections import Counter
 from gangsched.api import keys
 from gangsched.core.cycle import Limits
 from gangsched.model.plan import Need
-from gangsched.state.queueing.queue import SAFETY_NET_S, SWEPT_AT_ONCE, Queue
+from gangsched.state.queueing.queue import SAFETY_NET_S, SPREAD, SWEPT_AT_ONCE, Queue
 from tests.builders import gang_metadata, members, node, pod, shape, snapshot
 from tests.world import World
 
@@ -123,6 +123,19 @@ def test_wake_needs_room_for_the_whole_need() -> None:
         queue.park("g", (Need(shape(1), 5),))
         queue.wake(snapshot([node("a", free)]), {"a"})
         assert queue.ready(1.0) == woken
+
+
+def test_groups_do_not_back_off_in_step() -> None:
+    """B3: groups that failed at the same time are tried again at different times, however often they fail."""
+    queue, failed_s = Queue(), {f"ns/g{number}": 0.0 for number in range(50)}
+    for longest_s in (1.0, 2.0, 4.0, 8.0, 10.0, 10.0):
+        waits_s = []
+        for group, at_s in failed_s.items():
+            queue.back_off(group, at_s)
+            waits_s.append(next(n / 100 for n in range(1_001) if not queue.backs_off(group, at_s + n / 100)))
+            failed_s[group] += waits_s[-1]
+        assert longest_s * (1 - SPREAD) <= min(waits_s) < longest_s * 0.7
+        assert longest_s * 0.9 < max(waits_s) <= longest_s
 
 
 def test_dropped_group_leaves_nothing_behind() -> None:

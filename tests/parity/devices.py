@@ -1,0 +1,292 @@
+"""Single pods with claims under gangsched and under kube-scheduler, both on one control plane.
+
+`python -m tests.parity.devices --number 400 --seed 1` takes the random pools and claims of `tests.device_answers`; each
+case is there twice, with a node, slices, classes and allocated claims of its own for each scheduler. Compared are
+whether the pod is bound, the devices of each of its claims, and otherwise the reason. Cases that the API server refuses
+are counted, and so are those in which gangsched refuses a field that it does not support. Exit code 1 if any differ.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Any
+
+from control_plane import ControlPlane
+from control_plane import objects as make
+from control_plane.api import Api, ApiError, Object
+from control_plane.applying import apply_manifests
+from control_plane.daemon import Daemon
+from control_plane.following import Following
+from control_plane.pods import refusal
+
+from tests.device_answers.allocations import ZONE
+from tests.device_answers.allocations import Case as Drawn
+
+GROUP = "/apis/resource.k8s.io/v1"
+NAMESPACE = "ns"
+HERE = f"{GROUP}/namespaces/{NAMESPACE}/resourceclaims"
+PODS = "/api/v1/pods"
+PLACE = "example.com/place"
+SCHEDULERS = ("gangsched", "default-scheduler")
+WITHIN_S = 120.0
+QUIET_S = 5.0
+AT_ONCE = 100
+_NAMES = re.compile(r"\b(?:[gk]\d+-)")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The devices of each claim as `request: driver/pool/device`, or what was said."""
+
+    devices: tuple[tuple[str, ...], ...] = ()
+    said: str = ""
+    bound: bool = False
+
+
+@dataclass(slots=True)
+class Figures:
+    """What was compared. `refused` cases were not accepted by the API server, `unsupported` ones not by gangsched."""
+
+    compared: int = 0
+    bound: int = 0
+    refused: int = 0
+    unsupported: int = 0
+    said: Counter[str] = field(default_factory=Counter)
+    differences: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        rows = [f"  {number:5}  {text}" for text, number in self.said.most_common()]
+        return "\n".join(
+            (
+                f"{self.compared} compared, {self.bound} bound by both, {len(self.differences)} differ; "
+                f"{self.refused} refused by the API server, {self.unsupported} by gangsched as unsupported",
+                *rows,
+            )
+        )
+
+
+class Twin:
+    """The objects of one case for one scheduler."""
+
+    def __init__(self, seed: int, scheduler: str) -> None:
+        self.tag = f"{'k' if scheduler == SCHEDULERS[1] else 'g'}{seed}-"
+        self._drawn, self._scheduler = Drawn(seed), scheduler
+        self.claims = [self._claim(each) for each in self._drawn.claims]
+
+    def objects(self) -> Iterator[Object]:
+        """Everything but the pod; of the claims, the allocated ones come with a status."""
+        yield make.node(f"{self.tag}n0", gpus=0, labels={ZONE: "a", "gpus": "8", PLACE: self.tag})
+        classes: list[Any] = self._drawn.classes
+        for each in classes:
+            yield _resource("DeviceClass", self.tag + each["metadata"]["name"], each["spec"])
+        for each in self._drawn.slices:
+            yield _resource("ResourceSlice", self.tag + each["metadata"]["name"], self._slice(each["spec"]))
+        yield from self.claims
+        held = self._held()
+        if held is not None:
+            yield held
+
+    def pod(self) -> Object:
+        """The pod that has all claims."""
+        claims = [
+            {"name": f"c{n}", "resourceClaimName": each["metadata"]["name"]} for n, each in enumerate(self.claims)
+        ]
+        containers = [
+            {"name": "main", "image": make.IMAGE, "resources": {"claims": [{"name": each["name"]} for each in claims]}}
+        ]
+        spec = {"resourceClaims": claims, "containers": containers, "nodeSelector": {PLACE: self.tag}}
+        return make.pod(f"{self.tag}p", NAMESPACE, scheduler_name=self._scheduler, spec=spec)
+
+    def _slice(self, spec: Mapping[str, Any]) -> Object:
+        pool = {**spec["pool"], "name": self.tag + spec["pool"]["name"]}
+        made = {**spec, "pool": pool, **self._scope(spec)}
+        if made.pop("allNodes", None):
+            made["nodeSelector"] = {"nodeSelectorTerms": [{"matchExpressions": [self._here]}]}
+        if "devices" in spec:
+            made["devices"] = [self._device(each) for each in spec["devices"]]
+        return made
+
+    def _device(self, device: Mapping[str, Any]) -> Object:
+        made = {**device, **self._scope(device)}
+        if made.pop("allNodes", None):
+            made["nodeSelector"] = {"nodeSelectorTerms": [{"matchExpressions": [self._here]}]}
+        return made
+
+    def _scope(self, of: Mapping[str, Any]) -> Object:
+        if "nodeName" in of:
+            return {"nodeName": self.tag + of["nodeName"]}
+        if "nodeSelector" in of:
+            (term,) = of["nodeSelector"]["nodeSelectorTerms"]
+            return {
+                "nodeSelector": {"nodeSelectorTerms": [{"matchExpressions": [*term["matchExpressions"], self._here]}]}
+            }
+        return {}
+
+    @property
+    def _here(self) -> Object:
+        return {"key": PLACE, "operator": "In", "values": [self.tag]}
+
+    def _claim(self, claim: Mapping[str, Any]) -> Object:
+        devices = json.loads(json.dumps(claim["spec"]["devices"]))
+        for request in devices["requests"]:
+            for each in (request.get("exactly"), *request.get("firstAvailable", ())):
+                if each is not None:
+                    each["deviceClassName"] = self.tag + each["deviceClassName"]
+        return _resource("ResourceClaim", self.tag + claim["metadata"]["name"], {"devices": devices})
+
+    def _held(self) -> Object | None:
+        (held,) = self._drawn.allocated
+        results = [
+            {**each, "pool": self.tag + each["pool"]} for each in held["status"]["allocation"]["devices"]["results"]
+        ]
+        if not results:
+            return None
+        requests = [{"name": "r", "exactly": {"deviceClassName": "any", "allocationMode": "All"}}]
+        made = _resource("ResourceClaim", f"{self.tag}held", {"devices": {"requests": requests}})
+        return {**made, "status": {"allocation": {"devices": {"results": results}}}}
+
+
+def _resource(kind: str, name: str, spec: Mapping[str, Any]) -> Object:
+    namespace = {"namespace": NAMESPACE} if kind == "ResourceClaim" else {}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": kind,
+        "metadata": {"name": name, **namespace},
+        "spec": dict(spec),
+    }
+
+
+def run(plane: ControlPlane, seeds: Sequence[int], *, progress: bool = False) -> Figures:
+    """Compare the cases of these seeds, some at a time."""
+    figures = Figures()
+    with closing(Api.of(plane)) as api, ThreadPoolExecutor(8) as pool, Daemon(plane, extra_args=("--devices", "all")):
+        labels = {"resource.kubernetes.io/admin-access": "true"}
+        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": labels}}
+        api.post("/api/v1/namespaces", namespace)
+        with Following(api, PODS) as pods:
+            for first in range(0, len(seeds), AT_ONCE):
+                _some(api, pool, pods, seeds[first : first + AT_ONCE], figures)
+                if progress:
+                    print(f"{first + AT_ONCE} of {len(seeds)}: {len(figures.differences)} differ", flush=True)
+    return figures
+
+
+def _some(api: Api, pool: ThreadPoolExecutor, pods: Following, seeds: Sequence[int], figures: Figures) -> None:
+    twins = {seed: [Twin(seed, scheduler) for scheduler in SCHEDULERS] for seed in seeds}
+    accepted = pool.map(lambda pair: all(_created(api, each) for each in pair), twins.values())
+    asked = [seed for seed, is_accepted in zip(seeds, accepted, strict=True) if is_accepted]
+    figures.refused += len(seeds) - len(asked)
+    time.sleep(QUIET_S)  # both have seen all slices: a pod is judged once, and not again while nothing changes
+    list(
+        pool.map(
+            lambda each: api.post(api.path_of(each, namespace=NAMESPACE), each),
+            (twin.pod() for seed in asked for twin in twins[seed]),
+        )
+    )
+    names = {twin.pod()["metadata"]["name"] for seed in asked for twin in twins[seed]}
+    pods.wait_for(
+        lambda items: names <= {n for n, item in _named(items) if _decided(item)},
+        within_s=WITHIN_S,
+        what="an answer to each",
+    )
+    found = dict(_named(pods.objects()))
+    for seed in asked:
+        ours, theirs = (_answer(api, twin, found[twin.pod()["metadata"]["name"]]) for twin in twins[seed])
+        _count(seed, ours, theirs, figures)
+
+
+def _named(items: Mapping[str, Object]) -> Iterator[tuple[str, Object]]:
+    return ((item["metadata"]["name"], item) for item in items.values())
+
+
+def _decided(pod: Object) -> bool:
+    return bool(pod["spec"].get("nodeName") or refusal(pod)[1])
+
+
+def _created(api: Api, twin: Twin) -> bool:
+    try:
+        for each in twin.objects():
+            path = api.path_of(each, namespace=each["metadata"].get("namespace", ""))
+            api.post(path, each)
+            if "status" in each and each["kind"] == "ResourceClaim":
+                api.patch(f"{HERE}/{each['metadata']['name']}/status", {"status": each["status"]})
+    except ApiError as error:
+        if error.status in (400, 422):
+            return False
+        raise
+    return True
+
+
+def _answer(api: Api, twin: Twin, pod: Object) -> Answer:
+    if not pod["spec"].get("nodeName"):
+        return Answer(said=refusal(pod)[1])
+    claims = [api.get(f"{HERE}/{each['metadata']['name']}") for each in twin.claims]
+    results = [each["status"]["allocation"]["devices"].get("results") or () for each in claims]
+    return Answer(tuple(tuple(map(_device, each)) for each in results), bound=True)
+
+
+def _device(result: Mapping[str, Any]) -> str:
+    told = {key: result[key] for key in ("adminAccess", "consumedCapacity") if result.get(key)}
+    pool = _NAMES.sub("", result["pool"])
+    return f"{result['request']}: {result['driver']}/{pool}/{result['device']} {json.dumps(told, sort_keys=True)}"
+
+
+def _count(seed: int, ours: Answer, theirs: Answer, figures: Figures) -> None:
+    if "which gangsched does not support" in ours.said:
+        figures.unsupported += 1
+        return
+    figures.compared += 1
+    mine, other = (reason(each.said) for each in (ours, theirs))
+    if ours.bound and theirs.bound:
+        figures.bound += 1
+    else:
+        figures.said[other] += 1
+    if (ours.bound, ours.devices, mine) != (theirs.bound, theirs.devices, other):
+        told = [" ".join(map(str, each.devices)) if each.bound else each.said for each in (ours, theirs)]
+        figures.differences.append(f"case {seed}\n  ours           {told[0]}\n  kube-scheduler {told[1]}")
+
+
+def reason(said: str) -> str:
+    """Why the pod's own node is refused, without names of the case; of other nodes nothing is said."""
+    text = _NAMES.sub("", said)
+    text = re.sub(r"^0/\d+ nodes are available: ", "", text).split(". ")[0].rstrip(".")
+    parts = [each for each in re.split(r", (?=\d+ )", text) if "node affinity/selector" not in each]
+    return ", ".join(re.sub(r"^\d+ ", "", each) for each in parts)
+
+
+def main(arguments: Iterable[str] | None = None) -> int:
+    """Compare and print."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.parity.devices", description=(__doc__ or "").partition("\n")[0]
+    )
+    parser.add_argument("--number", type=int, default=400, help="cases to compare (default 400)")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--case", type=int, help="only this case; its objects are printed")
+    asked = parser.parse_args(None if arguments is None else list(arguments))
+    seeds = (
+        [asked.case] if asked.case is not None else list(range(asked.seed * 10_000, asked.seed * 10_000 + asked.number))
+    )
+    if asked.case is not None:
+        for each in (*Twin(asked.case, SCHEDULERS[1]).objects(), Twin(asked.case, SCHEDULERS[1]).pod()):
+            print(json.dumps(each))
+    with ControlPlane(kcm=True, scheduler=True) as plane:
+        with closing(Api.of(plane)) as api:
+            apply_manifests(api)
+        started_s = time.monotonic()
+        figures = run(plane, seeds, progress=True)
+        took_s = time.monotonic() - started_s
+    print(*figures.differences, f"seed {asked.seed}, {took_s:.0f} s: {figures}", sep="\n")
+    return int(bool(figures.differences))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
