@@ -104,6 +104,10 @@ mutants: install ## Plant known bugs one by one and see that the tests find each
 parity: install control-plane ## Compare N generated pods of SEED with the real kube-scheduler
 	@$(RUN)python -m tests.parity --number $(N) --seed $(SEED)
 
+.PHONY: parity-devices
+parity-devices: install control-plane ## Compare single pods with ResourceClaims live with kube-scheduler: NUMBER=400 SEEDS="1 2 3"
+	@for seed in $(or $(SEEDS),1 2 3); do $(RUN)python -m tests.parity.devices --number $(or $(NUMBER),400) --seed $$seed || exit; done
+
 .PHONY: conformance
 conformance: install control-plane ## Kubernetes' own specs of scheduling, with gangsched and with kube-scheduler; SIDE=gangsched FOCUS=regex TABLE=1
 	@$(PYTHON) hack/control-plane/build.py --version 1.37 $(CONFORMANCE)
@@ -215,6 +219,10 @@ bench-plan: .cache/bench/.installed ## Time plans on large clusters, beside a na
 .PHONY: bench-devices
 bench-devices: install ## Plan gangs of MEMBERS=1000 whose members claim devices of NODES=5000 nodes; fails above 50 ms a plan
 	@$(RUN)python -m bench.devices --nodes $(or $(NODES),5000) --members $(or $(MEMBERS),1000)
+
+.PHONY: bench-device-gangs
+bench-device-gangs: install control-plane ## Gangs and pods with devices beside kube-scheduler on one control plane: GANGS=40 SEED=35 PODS=1000 NODES=500
+	@$(RUN)python -m bench.device_gangs --gangs $(or $(GANGS),40) --seed $(if $(filter command line,$(origin SEED)),$(SEED),35) --pods $(or $(PODS),1000) --nodes $(or $(NODES),500)
 
 .PHONY: bench-trees
 bench-trees: install ## What it costs the loop to start trees of gangs beside the same gangs without parents; PART=10 takes a tenth of them

@@ -1,4 +1,4 @@
-"""The seven scenes, in their order; each leaves the cluster as the next one needs it.
+"""The scenes, in their order; each leaves the cluster as the next one needs it.
 
 Invariant: a scene says what it applies, checks the effect, and says why. It never sleeps.
 """
@@ -9,13 +9,15 @@ from collections.abc import Callable
 from itertools import chain, zip_longest
 from typing import Final
 
+from control_plane.api import Object
 from control_plane.applying import ROOT, load_yaml
-from control_plane.objects import A100, GPU_PRODUCT, gang, pod
+from control_plane.objects import A100, GPU_PRODUCT, gang, pod, pod_group
 
 from demo.stage import GPUS_PER_NODE, Stage
 
 EXAMPLES = ROOT / "examples"
 RED, BLUE, RACERS = "red", "blue", 16
+DRIVER = "gpu.example.com"
 
 
 def a_gang_that_fits(stage: Stage) -> None:
@@ -103,6 +105,51 @@ def ray_cluster(stage: Stage) -> None:
     stage.say("Why: KubeRay writes that name itself, and gangsched answers to several names.")
 
 
+def devices_that_fit_together(stage: Stage) -> None:
+    """One GPU as a whole or as two halves, and two members that each prefer the whole one (Kubernetes #138765)."""
+    stage.create_in_cluster(_a_gpu_in_parts("node-01"))
+    stage.say("Published, as a driver would: a GPU of node-01 that is one device, whole, or two, half-0 and half-1.")
+    stage.say("Applied: PodGroup pair with minMember 2; each pod claims the whole GPU, or else a half of it.")
+    claims = [f"pair-{member}" for member in range(2)]
+    uses = ({"resourceClaims": [{"name": "gpu", "resourceClaimName": claim}]} for claim in claims)
+    pods = (pod(claim, gang="pair", spec=spec) for claim, spec in zip(claims, uses, strict=True))
+    stage.create([pod_group("pair", min_member=2), *map(_whole_or_half, claims), *pods], {"pair": 2})
+    stage.await_bound("pair", 2)
+    stage.claim("both are bound, each with a half", stage.devices_of(*claims) == ["half-0", "half-1"])
+    stage.say("Why: devices are chosen for all members together. The first one does not keep its first choice.")
+
+
+def _a_gpu_in_parts(node: str) -> list[Object]:
+    def part(name: str, kind: str, memory: str) -> Object:
+        counters = [{"counterSet": "gpu-0", "counters": {"memory": {"value": memory}}}]
+        return {"name": name, "attributes": {"part": {"string": kind}}, "consumesCounters": counters}
+
+    devices = [part("whole", "whole", "80Gi"), *(part(f"half-{n}", "half", "40Gi") for n in range(2))]
+    counters = [{"name": "gpu-0", "counters": {"memory": {"value": "80Gi"}}}]
+    pool = {"name": node, "generation": 1, "resourceSliceCount": 2}
+    slices = ({"devices": devices}, {"sharedCounters": counters})
+    return [
+        _resource("DeviceClass", DRIVER, {"selectors": [{"cel": {"expression": f'device.driver == "{DRIVER}"'}}]}),
+        *(
+            _resource("ResourceSlice", f"{node}-{n}", {"driver": DRIVER, "nodeName": node, "pool": pool, **each})
+            for n, each in enumerate(slices)
+        ),
+    ]
+
+
+def _whole_or_half(name: str) -> Object:
+    def one(kind: str) -> Object:
+        expression = f'device.attributes["{DRIVER}"].part == "{kind}"'
+        return {"name": kind, "deviceClassName": DRIVER, "selectors": [{"cel": {"expression": expression}}]}
+
+    request = {"name": "gpu", "firstAvailable": [one("whole"), one("half")]}
+    return _resource("ResourceClaim", name, {"devices": {"requests": [request]}})
+
+
+def _resource(kind: str, name: str, spec: Object) -> Object:
+    return {"apiVersion": "resource.k8s.io/v1", "kind": kind, "metadata": {"name": name}, "spec": spec}
+
+
 Scene = Callable[[Stage], None]
 SCENES: Final[tuple[tuple[str, Scene], ...]] = (
     ("A gang that fits", a_gang_that_fits),
@@ -112,4 +159,5 @@ SCENES: Final[tuple[tuple[str, Scene], ...]] = (
     ("A gang by annotations alone", annotations_only),
     ("A launcher and its workers", launcher_and_workers),
     ("A Ray cluster", ray_cluster),
+    ("Devices that only fit together", devices_that_fit_together),
 )

@@ -27,6 +27,7 @@ NAMESPACE = "demo"
 POD_GROUPS = f"/apis/scheduling.x-k8s.io/v1alpha1/namespaces/{NAMESPACE}/podgroups"
 NODES, GPUS_PER_NODE, A100_NODES = 12, 8, 2
 PATIENCE_S = 15.0
+NAMES = ("gangsched", "scheduler-plugins-scheduler")
 
 T = TypeVar("T")
 
@@ -52,6 +53,16 @@ class Stage:
             self.checks.expect(f"{NAMESPACE}/{gang}", minimum)
         create_all(self.api, ({**body, "metadata": {**body["metadata"], "namespace": NAMESPACE}} for body in bodies))
         return time.monotonic()
+
+    def create_in_cluster(self, bodies: Iterable[Object]) -> None:
+        """Create objects that have no namespace."""
+        create_all(self.api, bodies)
+
+    def devices_of(self, *claims: str) -> list[str]:
+        """The devices that ResourceClaims have, in the order of their names."""
+        path = f"/apis/resource.k8s.io/v1/namespaces/{NAMESPACE}/resourceclaims"
+        found = (self.api.get(f"{path}/{claim}")["status"]["allocation"]["devices"]["results"] for claim in claims)
+        return sorted(result["device"] for results in found for result in results)
 
     def delete_pod(self, name: str) -> float:
         """Delete one pod; returns the monotonic time of the request."""
@@ -165,7 +176,7 @@ def staged(plane: ControlPlane, screen: Screen) -> Iterator[tuple[Stage, Daemon]
     create_all(api, [namespace(NAMESPACE), *fakes])
     checks = Checks()
     with (
-        Daemon(plane, scheduler_names=("gangsched", "scheduler-plugins-scheduler")) as daemon,
+        Daemon(plane, scheduler_names=NAMES, extra_args=("--devices", "all")) as daemon,
         Following(api, "/api/v1/nodes", on_change=checks.node_changed) as nodes,
         Following(api, "/api/v1/pods", on_change=checks.pod_changed) as pods,
         screen,

@@ -27,10 +27,10 @@ def with_devices(verdict: Verdict, ledger: Ledger) -> Verdict:
 
 
 def _allocated(placements: tuple[Placement, ...], ledger: Ledger) -> tuple[Placement, ...] | None:
-    storage, index = ledger.occupancy.storage, ledger.table.index
+    storage = ledger.occupancy.storage
     found = []
     for each in placements:
-        if storage.devices is not None and storage.devices.has(each.pod.uid, index.get(each.node, -1)):
+        if storage.claim_devices is not None and storage.claim_devices.places(each.pod):
             claims = storage.allocated(each.pod, each.node)
             if claims is None:
                 return None

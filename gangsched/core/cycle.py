@@ -157,7 +157,8 @@ def plan(
             again |= put_off
         gave |= preemptions.gave
     first = gave | verdicts | gave  # what is released comes before what takes its room
-    if devices is not None and devices.is_used:
+    claims = ledger.occupancy.storage.claim_devices
+    if claims is not None and claims.is_used:
         first = {name: with_devices(verdict, ledger) for name, verdict in first.items()}
     reservations = standing.result(first) if standing is not None else None
     return Plan(

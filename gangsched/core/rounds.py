@@ -16,6 +16,7 @@ import numpy as np
 from gangsched.core import preferences, score
 from gangsched.core.filter import cause, narrow, serial
 from gangsched.core.filter.inter_pod_affinity import room_for_followers
+from gangsched.core.filter.volumes.dynamic_resources import room_for_sharers
 from gangsched.core.messages import placing
 from gangsched.core.permit import missing, permitted
 from gangsched.core.reserve import Ledger
@@ -188,6 +189,7 @@ def _place_alike(alike: Sequence[Pod], group: Group, ledger: Ledger) -> list[Pla
         rest = alike[len(placed) :]
         room = narrow(first, usable(first.shape, group, ledger), occupancy)
         room = room_for_followers(first, len(rest), group, room, occupancy)
+        room = room_for_sharers(first, len(rest), room, occupancy)
         wanted = min(step, len(rest))
         nodes, counts = _choose(first, wanted, room, group, ledger)
         found = rest[: int(counts.sum())]

@@ -164,8 +164,8 @@ class Selection(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     The claim is to be provisioned for `node`, or bound to the existing `volume`; with neither, another pod's decision
     applies and this pod waits. With `reserve` it is a ResourceClaim, to which the pod is added as long as it can still
-    be used where `required` says; with an `allocation` it is allocated first. uids and resource versions identify the
-    objects that the decision is based on.
+    be used where `required` says; with an `allocation` it is allocated first; a pod that `follows` waits until it is
+    allocated for another one. uids and resource versions identify the objects that the decision is based on.
     """
 
     namespace: str
@@ -179,6 +179,12 @@ class Selection(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     required: tuple[NodeSelectorTerm, ...] | None = None
     allocation: DeviceAllocation | None = None
     finalizers: tuple[str, ...] = ()
+    follows: bool = False
+
+    @property
+    def waits(self) -> bool:
+        """Whether the pod is bound only once the watch shows what was decided about the claim."""
+        return not self.reserve or self.allocation is not None or self.follows
 
     @property
     def key(self) -> str:
@@ -191,7 +197,8 @@ class Storage:
     """All storage objects at one moment, by kind and `storage_key`.
 
     `users` are placed pods with claims, each with its node's name, by uid; `selections` are the decisions about their
-    claims whose binding is not yet complete. `shared` are keys of claims that several pods name, placed or not.
+    claims whose binding is not yet complete. `shared` are keys of claims that several pods name, placed or
+    not, with the number of these pods.
     `unread` are kinds that cannot be read. `allocator` has the devices of nodes, None where devices are not allocated;
     it `awaits` kinds that are not read yet, and `outdated` are keys of claims of which our own writes are not seen yet.
     """
@@ -203,7 +210,7 @@ class Storage:
     devices: Mapping[str, ResourceClaim] = field(default_factory=dict)
     users: Mapping[str, tuple[Pod, str]] = field(default_factory=dict)
     selections: Mapping[str, tuple[Selection, ...]] = field(default_factory=dict)
-    shared: frozenset[str] = frozenset()
+    shared: Mapping[str, int] = field(default_factory=dict)
     unread: frozenset[type[StorageObject]] = frozenset()
     allocator: Any = None
     awaits: frozenset[type[StorageObject]] = frozenset()

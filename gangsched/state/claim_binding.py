@@ -21,7 +21,7 @@ from gangsched.model.storage import Claim, Selection, Volume
 from gangsched.model.text import named
 from gangsched.state.claim_starts import Starts, is_late
 from gangsched.state.cluster import Cluster
-from gangsched.state.device_binding import ClaimsRefused, has_devices, idle
+from gangsched.state.device_binding import ClaimsRefused, follows, has_devices, idle, is_allocated
 from gangsched.state.groups import Registry
 from gangsched.state.member_store import MemberStore
 from gangsched.state.members import Change, ClaimsWait, Member, State
@@ -123,7 +123,7 @@ class ClaimBinding:
         due = Due()
         failed: dict[str, str] = {}
         changed = self._cluster.storage_cache.take_changed()
-        for uid, member in list(self._waiting.items()):
+        for uid, member in sorted(self._waiting.items(), key=lambda pair: follows(pair[1])):
             wait = member.wait
             if wait is None:
                 del self._waiting[uid]
@@ -183,7 +183,7 @@ class ClaimBinding:
             aftermath = self._aftermath(members, withdrawn)
             for member, reason in zip(members, reasons.values(), strict=True):
                 self.counts.failed += bool(_prepared(member))
-                what = "allocating devices" if any(each.allocation for each in member.selections) else "binding volumes"
+                what = "allocating devices" if any(map(_is_for_devices, member.selections)) else "binding volumes"
                 due.ended.append(BindFailed(member.pod.uid, member.node, f"{what}: {reason}{aftermath}"))
             due.withdrawn += withdrawn + [each for member in members for each in self._deallocate(member)]
 
@@ -222,7 +222,7 @@ class ClaimBinding:
         if member.node not in self._cluster.nodes:
             raise ClaimsRefused(f'node "{member.node}" is gone')
         selections = _prepared(member)
-        is_concerned = any(each.key in changed or each.volume in changed for each in selections)
+        is_concerned = follows(member) or any(each.key in changed or each.volume in changed for each in selections)
         if wait.settles_s:
             if now_s < wait.settles_s:
                 return
@@ -239,6 +239,8 @@ class ClaimBinding:
         """Whether a claim is bound and its volume can be used on the node. Raises ClaimsRefused if that cannot be."""
         if selection.allocation is not None:
             return has_devices(selection, wait, self._cluster.storage_cache)
+        if selection.follows:
+            return is_allocated(selection, self._waiting, self._cluster.storage_cache)
         claim, volumes = self._cluster.storage_cache.claim(selection.key), self._cluster.storage_cache.volumes
         if claim is None or claim.uid != selection.uid:
             raise ClaimsRefused(f'persistentvolumeclaim "{selection.name}" not found')
@@ -270,16 +272,20 @@ def _look_at_given(selection: Selection, claim: Claim, volume: Volume | None, wa
 
 def waits(selections: tuple[Selection, ...]) -> bool:
     """Whether a member with these selections waits before its bind; ResourceClaims that have devices need no wait."""
-    return any(not each.reserve or each.allocation is not None for each in selections)
+    return any(each.waits for each in selections)
 
 
 def _prepared(member: Member) -> list[Selection]:
-    return [each for each in member.selections if not each.reserve or each.allocation is not None]
+    return [each for each in member.selections if each.waits]
+
+
+def _is_for_devices(selection: Selection) -> bool:
+    return selection.allocation is not None or selection.follows
 
 
 def _bind(member: Member) -> Bind:
     pod = member.pod
-    devices = tuple(each for each in member.selections if each.reserve and each.allocation is None)
+    devices = tuple(each for each in member.selections if each.reserve and each.allocation is None)  # followers, too
     return Bind(pod.uid, pod.namespace, pod.name, member.node, devices, member.permit)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from gangsched.model.storage import ResourceClaim, Selection
 from gangsched.state.member_store import WAITS
@@ -31,6 +31,33 @@ def has_devices(selection: Selection, wait: ClaimsWait, storage: StorageCache) -
     if rival := storage.allocator.rival(selection.key, results, allocation.node):
         raise ClaimsRefused(rival)
     return True
+
+
+def follows(member: Member) -> bool:
+    """Whether the member waits for claims that are allocated for other pods."""
+    return any(each.follows for each in member.selections)
+
+
+def is_allocated(selection: Selection, waiting: Mapping[str, Member], storage: StorageCache) -> bool:
+    """Whether a claim that is allocated for another pod has devices where they were chosen, and that pod's look at them
+    is over. Raises ClaimsRefused if nobody allocates it there any more.
+    """
+    claim = storage.resource_claim(selection.key)
+    if claim is None or claim.uid != selection.uid:
+        raise ClaimsRefused(f'resourceclaim "{selection.name}" not found')
+    if claim.deleting:
+        raise ClaimsRefused(f'resourceclaim "{selection.name}" is being deleted')
+    if storage.is_outdated(selection.key):
+        return False
+    owners = storage.chosen_for(selection.key)
+    if not claim.allocated:
+        if not owners:
+            raise ClaimsRefused(f'resourceclaim "{selection.name}" was not allocated')
+        return False
+    if claim.required != selection.required:
+        raise ClaimsRefused(f'resourceclaim "{selection.name}" has been allocated elsewhere')
+    waits = (member.wait for uid in owners if (member := waiting.get(uid)) is not None)
+    return all(wait is not None and wait.is_ready for wait in waits)
 
 
 def idle(members: Iterable[Member], storage: StorageCache) -> Iterator[tuple[Member, list[Selection]]]:

@@ -147,6 +147,10 @@ class StorageCache:
         """Whether gangsched's own writes to a ResourceClaim are in flight or have not been seen in the watch."""
         return key in self._written or key in self._releasing
 
+    def chosen_for(self, key: str) -> Set[str]:
+        """The pods for which a plan chose devices for a ResourceClaim, by uid."""
+        return self._chosen_for.get(key, {}).keys()
+
     def resource_claim(self, key: str) -> ResourceClaim | None:
         """ResourceClaim by its key."""
         found: ResourceClaim | None = self._kinds[ResourceClaim].get(key)
@@ -283,7 +287,7 @@ class StorageCache:
                 self._kinds[ResourceClaim],
                 users={uid: (member.pod, member.node) for uid, member in placed.items()},
                 selections={uid: member.selections for uid, member in placed.items() if member.selections},
-                shared=frozenset(key for key, users in self._users.items() if len(users) > 1),
+                shared={key: len(users) for key, users in self._users.items() if len(users) > 1},
                 unread=self._unread,
                 allocator=self._allocator,
                 awaits=self._awaits,

@@ -43,15 +43,15 @@ def leftovers(tmp_path: Path) -> list[str]:
 
 
 def test_every_claim_holds_and_nothing_is_left(tmp_path: Path) -> None:
-    """Without a terminal: seven scenes in plain lines, every claim checked, exit code 0 in under a minute."""
+    """Without a terminal: eight scenes in plain lines, every claim checked, exit code 0 in under a minute."""
     begun_s = time.monotonic()
     done = subprocess.run(
         DEMO, cwd=ROOT, env=environment(tmp_path), capture_output=True, text=True, timeout=120, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert time.monotonic() - begun_s < 60
-    assert re.findall(r"^(\d)/7  ", done.stdout, re.MULTILINE) == list("1234567")
-    assert done.stdout.count("\n  ok ") == 12
+    assert re.findall(r"^(\d)/8  ", done.stdout, re.MULTILINE) == list("12345678")
+    assert done.stdout.count("\n  ok ") == 13
     assert "needs room for 4 more pods, each asking for 100m cpu, 64Mi memory, 8 nvidia.com/gpu" in done.stdout
     assert "there is room for 3" in done.stdout
     assert "\x1b" not in done.stdout
@@ -86,7 +86,7 @@ def test_ctrl_c_in_the_middle_takes_everything_down(tmp_path: Path) -> None:
         stderr=subprocess.PIPE,
     ) as process:
         assert process.stdout is not None
-        assert any(line.startswith("1/7") for line in process.stdout)
+        assert any(line.startswith("1/8") for line in process.stdout)
         assert leftovers(tmp_path) != []
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=30)

@@ -28,6 +28,8 @@ PLANE = {"kcm": True}
 MEMBERS = 3
 #: A finalizer, a status and a bind for each member.
 WRITES = 3 * MEMBERS
+#: A finalizer and a status for all; a reservation for each but the first, and a bind for each.
+SHARED_WRITES = 2 + 2 * MEMBERS - 1
 SHORT = "2,6,8"
 AFTER = [number for number in map(int, os.environ.get("CRASH_AFTER", SHORT).split(",")) if number <= WRITES]
 TIMES = int(os.environ.get("CRASH_TIMES", "1"))
@@ -37,6 +39,9 @@ CASES = [
     for number in AFTER
     for fits in (True, False)
     if fits or number <= 2 * MEMBERS  # a bound pod stays where it is
+]
+SHARED = [
+    pytest.param(number, id=f"{number}-{time}") for time in range(TIMES) for number in AFTER if number <= SHARED_WRITES
 ]
 WITHIN_S = 40.0
 
@@ -85,6 +90,32 @@ def test_a_kill_after_any_write_leaves_nothing_half(
             nodes = devices.wait_bound(pods, "g-", MEMBERS)
             assert set(nodes.values()) == {"n0" if fits else "n1"}
             devices.one_each(api, MEMBERS)
+            assert daemon.complaints() == []
+        finally:
+            daemon.kill()
+
+
+@pytest.mark.parametrize("number", SHARED)
+def test_a_kill_after_any_write_for_a_claim_that_all_share(
+    plane: ControlPlane, api: Api, deadly: tuple[FaultProxy, DeadlyForClaims], number: int
+) -> None:
+    """A13: the gang starts whole on the node of its one device, and each member is a consumer of its claim."""
+    proxy, rule = deadly
+    with Following(api, PODS) as pods:
+        daemon = Daemon(plane, url=proxy.url, extra_args=devices.ALL)
+        daemon.start()
+        try:
+            for name in ("n0", "n1"):
+                devices.node(api, name, devices.gpu("g0"))
+            uses = devices.direct(api, "common", devices.asks())
+            rule.writes_left = number
+            make.create_all(api, make.gang("g", members=MEMBERS, spec=uses))
+            assert rule.done.wait(WITHIN_S), "there are fewer writes than that"
+            daemon.kill()
+            proxy.rules.remove(rule)
+            daemon.start()
+            nodes = devices.wait_bound(pods, "g-", MEMBERS)
+            devices.all_share(api, "common", nodes)
             assert daemon.complaints() == []
         finally:
             daemon.kill()

@@ -95,6 +95,12 @@ def template(api: Api, name: str, spec: Mapping[str, Any]) -> Object:
     return {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": name}]}
 
 
+def direct(api: Api, name: str, spec: Mapping[str, Any]) -> Object:
+    """A claim; what pods have in their specs to use it."""
+    api.post(f"{HERE}/resourceclaims", resource("ResourceClaim", name, spec))
+    return {"resourceClaims": [{"name": "gpu", "resourceClaimName": name}]}
+
+
 # --- what is looked at ------------------------------------------------------------------------------------------------
 
 
@@ -165,6 +171,15 @@ def one_each(api: Api, number: int) -> None:
         assert items[name]["status"]["allocation"]["allocationTimestamp"]
 
 
+def all_share(api: Api, claim: str, nodes: Mapping[str, str]) -> None:
+    """All these pods run on the node of the claim's device, and are its consumers."""
+    found = api.get(f"{HERE}/resourceclaims/{claim}")
+    ((device,),) = allocated({claim: found}).values()
+    assert set(nodes.values()) == {device.partition("/")[0]}
+    assert {each["name"] for each in found["status"]["reservedFor"]} == set(nodes)
+    assert FINALIZER in found["metadata"]["finalizers"]
+
+
 # --- scenarios --------------------------------------------------------------------------------------------------------
 
 
@@ -204,9 +219,7 @@ def test_a_plain_pod_with_a_claim(plane: ControlPlane, api: Api) -> None:
     spec["devices"]["config"] = [own]
     with Daemon(plane, extra_args=ALL), Following(api, PODS) as pods:
         node(api, "n0", gpu("g0"), gpu("g1"))
-        api.post(f"{HERE}/resourceclaims", resource("ResourceClaim", "direct", spec))
-        uses = {"resourceClaims": [{"name": "gpu", "resourceClaimName": "direct"}]}
-        make.create_all(api, [make.pod("p", spec=uses)])
+        make.create_all(api, [make.pod("p", spec=direct(api, "direct", spec))])
         wait_bound(pods, "p", 1)
         claim = api.get(f"{HERE}/resourceclaims/direct")
         assert allocated({"direct": claim}) == {"direct": ["n0/g0"]}
@@ -218,6 +231,44 @@ def test_a_plain_pod_with_a_claim(plane: ControlPlane, api: Api) -> None:
         ]
         assert results(claim)[0]["tolerations"][0]["key"] == "k"
     one_each(api, 1)
+
+
+def test_a_claim_that_all_members_share(plane: ControlPlane, api: Api) -> None:
+    """A13, Kubernetes #140053: one device, allocated once; a member that comes later, and another pod, join them."""
+    with Daemon(plane, extra_args=ALL), Following(api, PODS) as pods:
+        for name in ("n0", "n1"):
+            node(api, name, gpu("g0"))
+        uses = direct(api, "common", asks())
+        make.create_all(api, make.gang("g", members=3, spec=uses))
+        all_share(api, "common", wait_bound(pods, "g-", 3))
+        make.create_all(api, [make.pod("g-3", gang="g", spec=uses), make.pod("g-other", spec=uses)])
+        all_share(api, "common", wait_bound(pods, "g-", 5))
+
+
+def test_single_pods_that_share_a_claim(plane: ControlPlane, api: Api) -> None:
+    """They come at once; one has the claim allocated, and the others wait for that."""
+    with Daemon(plane, extra_args=ALL) as daemon, Following(api, PODS) as pods:
+        for name in ("n0", "n1"):
+            node(api, name, gpu("g0"), gpu("g1"))
+        uses = direct(api, "common", asks())
+        make.create_all(api, [make.pod(f"p-{n}", spec=uses) for n in range(20)], connections=4)
+        all_share(api, "common", wait_bound(pods, "p-", 20))
+        assert not any(line["event"] == "bind failed" for line in daemon.log_lines())
+
+
+def test_sharers_that_fit_on_no_node_together(plane: ControlPlane, api: Api) -> None:
+    """None starts and nothing is allocated, though each alone would; a larger node helps."""
+    with Daemon(plane, extra_args=ALL), Following(api, PODS) as pods, Following(api, CLAIMS) as claims:
+        for name in ("n0", "n1"):
+            node(api, name, gpu("g0"))
+        uses = direct(api, "common", asks())
+        make.create_all(api, make.gang("g", members=2, spec=uses, cpu="40"))
+        wait_said(pods, "g-1", "")
+        assert allocated(claims.objects()) == {}
+        make.create_all(api, [make.node("n2", gpus=0, cpu="128")])
+        spec = {"driver": DRIVER, "pool": {"name": "n2", "generation": 1, "resourceSliceCount": 1}, "nodeName": "n2"}
+        api.post(SLICES, resource("ResourceSlice", "n2-0", {**spec, "devices": [gpu("g0")]}))
+        assert set(wait_bound(pods, "g-", 2).values()) == {"n2"}
 
 
 def test_devices_are_freed_for_who_waits(plane: ControlPlane, api: Api) -> None:

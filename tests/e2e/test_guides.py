@@ -61,10 +61,10 @@ def shows(output: str, wanted: str) -> bool:
 
 @pytest.fixture
 def cluster(plane: ControlPlane) -> Iterator[ControlPlane]:
-    """Two nodes of 8 GPUs, and the daemon."""
+    """Two nodes of 8 GPUs, and the daemon, which allocates devices."""
     api = Api.of(plane)
     make.create_all(api, [make.node("gpu-1"), make.node("gpu-2")])
-    with Daemon(plane, ready_timeout_s=READY_WITHIN_S):
+    with Daemon(plane, ready_timeout_s=READY_WITHIN_S, extra_args=("--devices", "all")):
         yield plane
     delete_all(
         api,
@@ -72,6 +72,7 @@ def cluster(plane: ControlPlane) -> Iterator[ControlPlane]:
         "/apis/apps/v1/statefulsets",
         PODS,
         "/apis/scheduling.x-k8s.io/v1alpha1/podgroups",
+        *(f"/apis/resource.k8s.io/v1/{each}" for each in ("resourceclaimtemplates", "resourceslices", "deviceclasses")),
         "/api/v1/nodes",
     )
     api.close()
@@ -99,7 +100,7 @@ def test_an_output_that_differs_is_seen(plane: ControlPlane) -> None:
 
 def test_guides_that_show_commands_are_found() -> None:
     """A page whose blocks are written in another way would pass unseen."""
-    assert {page.stem for page in GUIDES if typed(page)} == {"first-gang", "operators", "beside-others"}
+    assert {page.stem for page in GUIDES if typed(page)} == {"first-gang", "operators", "beside-others", "devices"}
     for page in GUIDES:
         for block in re.findall(r"(?ms)^```yaml\n(.*?)^```", page.read_text()):
             assert all(yaml.safe_load_all(block)), page.name

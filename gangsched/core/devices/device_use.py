@@ -148,11 +148,6 @@ class DeviceUse:
 
     # --- devices ----------------------------------------------------------------------------------------------------
 
-    @property
-    def is_used(self) -> bool:
-        """Whether the plan has placed pods that need devices."""
-        return bool(self._placed)
-
     def solve(self) -> None:
         """Choose devices on all nodes on which pods were placed since the last call. Raises OutOfWork."""
         for node in sorted(self._unsolved):
@@ -169,10 +164,6 @@ class DeviceUse:
         solution = self.index.solution(self._table.names[node], self._kinds(node), without)
         at = next((number for number, (other, _) in enumerate(here) if other == uid), None)
         return None if solution is None or at is None else solution[at]
-
-    def has(self, uid: str, node: int) -> bool:
-        """Whether the plan placed a pod that needs devices there."""
-        return any(other == uid for other, _ in self._placed.get(node, ()))
 
     def _kinds(self, node: int) -> tuple[DeviceKind, ...]:
         return tuple(kind for _, kind in self._placed.get(node, ()))

@@ -123,11 +123,15 @@ class Demand:
     def room(self) -> Ints:
         """`room[item][n]`: number of pods of the item that fit on node `n`, without other items."""
         found = np.array([usable(item.shape, self.group, self.ledger) for item in self.items])
+        storage = self.ledger.occupancy.storage
         for number, item in enumerate(self.items):
             for label, code in item.pins:
                 found[number] *= level((label,), self.ledger.table).codes == code
-            if item.devices is not None and (devices := self.ledger.occupancy.storage.devices) is not None:
-                found[number] = np.minimum(found[number], devices.room(item.devices, found[number]))
+            if item.devices is not None and storage.devices is not None:
+                room = storage.devices.room(item.devices, found[number])
+                if storage.shares(item.pods[0]):  # they use some of the same devices
+                    room = np.where(room > 0, found[number], 0)
+                found[number] = np.minimum(found[number], room)
             if self.by_terms:
                 found[number] = narrow(item.pods[0], found[number], self.ledger.occupancy)
         return found

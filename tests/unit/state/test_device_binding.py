@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -16,13 +18,14 @@ from gangsched.model.devices import (
     NodeScope,
     ResourceSlice,
 )
+from gangsched.model.gang import Mode
 from gangsched.model.inter_pod import Requirement
 from gangsched.model.objects import ClaimUse, NodeSelectorTerm, Pod
 from gangsched.model.protocol import Applied, BindClaims, BindFailed, ClaimsReleased, ClaimsWritten, Gone, Replaced
 from gangsched.model.storage import ResourceClaim, Selection
 from gangsched.state.members import State
 from gangsched.state.rule_set import Rules
-from tests.builders import gang_metadata, node, pod
+from tests.builders import gang_metadata, node, pod, shape
 from tests.world import World
 
 ASKS = ((DeviceRequest(name="r", class_name="gpu"),),)
@@ -192,3 +195,121 @@ def test_a_claim_that_goes_ends_the_start() -> None:
     write(world, "q", shown=False)
     assert world.sent == []
     assert "p" in {each.uid for each in world.released}
+
+
+def common(version: int = 1, *devices: str, on: str = "n0", by: str = "p") -> ResourceClaim:
+    """The claim `s`, which no pod owns."""
+    return msgspec.structs.replace(claim("s", version, *devices, on=on, by=by), owner_uid="")
+
+
+def sharing(
+    *slices: ResourceSlice, left: ResourceClaim | None = None, mode: Mode = Mode.STRICT, large: str = ""
+) -> World:
+    """A gang of `p`, `q` and `r` that all use the claim `s`; a `large` one fits on no node."""
+    world = World(node("n0"), node("n1"), rules=Rules(allocates=True))
+    world.controller = False
+    world.fate = lambda _: "later"
+    world.say(Replaced(ResourceSlice, slices), Replaced(DeviceClass, (DeviceClass("gpu"),)))
+    world.say(Replaced(DeviceTaintRule, ()), Replaced(ResourceClaim, (left or common(),)))
+    metadata = gang_metadata("g", min_member=3, mode=mode)
+    world.create(
+        [pod(f"on-{name}", uid=f"on-{name}", node_name=name, cpu_milli=30_000) for name in ("n0", "n1") if large]
+    )
+    shapes = {name: shape(cpu_milli=40_000 if name == large else 1_000) for name in ("p", "q", "r")}
+    world.create([sharer(name, of=of, gang_metadata=metadata) for name, of in shapes.items()])
+    return world.settle()
+
+
+def sharer(name: str, **fields: Any) -> Pod:
+    """A pod that uses the claim `s`."""
+    return pod(name, uid=name, claims=(ClaimUse("s", device=True),), **fields)
+
+
+def write_common(world: World, *, by: str = "p", shown: bool = True) -> None:
+    """The API server takes the one write to the claim that all share."""
+    (order,) = (each for each in world.unanswered if isinstance(each, BindClaims))
+    assert (order.uid, [each.key for each in order.claims]) == (by, ["resourceclaims/ns/s"])
+    world.unanswered.remove(order)
+    if shown:
+        world.say(Applied(common(5, _device(order.claims[0]), on=order.node, by=by)))
+    world.say(ClaimsWritten(by, {order.claims[0].key: "5"}))
+    world.settle()
+
+
+def test_a_shared_claim_is_written_once_and_all_join_it() -> None:
+    """A13: the first member has it allocated; all binds leave together, and the others are added before theirs."""
+    world = sharing(slice_of("n0", "g0"), slice_of("n1", "g0"))
+    write_common(world)
+    assert {bind.uid: [each.name for each in bind.claims] for bind in world.sent} == {"p": [], "q": ["s"], "r": ["s"]}
+    assert {bind.node for bind in world.sent} == {"n0"}
+
+
+def test_nobody_joins_a_claim_whose_device_somebody_else_has() -> None:
+    """A17: all of the start yield, and the claim is freed once."""
+    world = sharing(slice_of("n0", "g0"), slice_of("n1", "g0"))
+    world.say(Applied(claim("rival", 4, "g0", by="somebody")))
+    world.create([sharer("alone")])
+    world.settle()
+    write_common(world)
+    assert world.sent == []
+    assert [each.uid for order in world.released for each in order.claims] == ["s"]
+    world.say(
+        ClaimsReleased({"resourceclaims/ns/s": "6"}), Applied(msgspec.structs.replace(claim("s", 6), owner_uid=""))
+    )
+    world.advance(30.0)
+    world.settle()
+    write_common(world, by=next(each.uid for each in world.unanswered if isinstance(each, BindClaims)))
+    assert {bind.node for bind in world.sent} == {"n1"}
+    assert {bind.uid for bind in world.sent} == {"p", "q", "r", "alone"}
+
+
+def test_a_pod_of_another_gang_waits_until_the_claim_is_allocated() -> None:
+    """A13: it goes to the node that was chosen, and is not bound before the look at the devices is over."""
+    world = sharing(slice_of("n0", "g0"), slice_of("n1", "g0"))
+    world.create([sharer("alone")])
+    world.settle()
+    assert world.state.members["alone"].node == "n0"
+    assert world.sent == []
+    write_common(world)
+    assert {bind.uid for bind in world.sent} == {"p", "q", "r", "alone"}
+
+
+def test_those_who_share_keep_their_places_while_they_wait() -> None:
+    """R3, A13: a look at what a gang holds does not take its claim for another's, whichever member it looks at."""
+    world = sharing(slice_of("n0", "g0"), slice_of("n1", "g0"), mode=Mode.NON_STRICT, large="r")
+    for _ in range(5):
+        assert {uid: world.state.members[uid].state for uid in ("p", "q")} == {"p": State.HELD, "q": State.HELD}
+        assert world.state.members["p"].node == world.state.members["q"].node != ""
+        world.say(Applied(node("n2")))
+        world.advance(1.0)
+        world.settle()
+    assert world.unanswered == []
+    world.delete(world.pods["on-" + world.state.members["p"].node])
+    world.settle()
+    write_common(world)
+    assert {bind.uid for bind in world.sent} == {"p", "q", "r"}
+
+
+def test_those_who_joined_are_planned_again_if_the_write_fails() -> None:
+    """A18: nobody waits for a claim that is not allocated any more."""
+    world = sharing(slice_of("n0", "g0"))
+    world.create([sharer("alone")])
+    world.settle()
+    (order,) = world.unanswered
+    world.unanswered.clear()
+    world.say(BindFailed("p", "n0", "allocating devices: the server said 422"))
+    world.settle()
+    assert world.sent == []
+    assert {world.state.members[uid].state for uid in ("p", "q", "r", "alone")} == {State.RETRY}
+    world.advance(10.0)
+    world.settle()
+    write_common(world, by=next(each.uid for each in world.unanswered if isinstance(each, BindClaims)))
+    assert {bind.uid for bind in world.sent} == {"p", "q", "r", "alone"}
+    assert order.node == "n0"
+
+
+def test_a_shared_claim_that_a_kill_left_is_used_where_it_is() -> None:
+    """A21: all join it, although only the first was written as its consumer."""
+    world = sharing(slice_of("n0", "g0"), slice_of("n1", "g0"), left=common(5, "g0", on="n1"))
+    assert {bind.uid: [each.name for each in bind.claims] for bind in world.sent} == {"p": [], "q": ["s"], "r": ["s"]}
+    assert {bind.node for bind in world.sent} == {"n1"}

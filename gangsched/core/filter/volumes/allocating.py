@@ -27,7 +27,6 @@ def allocating(
         replace(each, share=str(uuid5(SHARES, f"{claim.uid}/{each.request}/{number}"))) if each.share else each
         for number, each in enumerate(results)
     )
-    here = NodeSelectorTerm(fields=(Requirement(NODE_NAME_FIELD, "In", (node,)),))
     configs = tuple(_configs(claim.asks, named, classes))
     return Selection(
         namespace=claim.namespace,
@@ -35,10 +34,21 @@ def allocating(
         uid=claim.uid,
         resource_version=claim.resource_version,
         reserve=True,
-        required=(here,) if results else None,
+        required=(_on(node),) if results else None,
         allocation=DeviceAllocation(node, named, configs, claim.has_more),
         finalizers=claim.finalizers,
     )
+
+
+def following(claim: ResourceClaim, node: str) -> Selection:
+    """The decision to use the devices of a node that are allocated to a claim for another pod."""
+    return Selection(
+        namespace=claim.namespace, name=claim.name, uid=claim.uid, reserve=True, required=(_on(node),), follows=True
+    )
+
+
+def _on(node: str) -> NodeSelectorTerm:
+    return NodeSelectorTerm(fields=(Requirement(NODE_NAME_FIELD, "In", (node,)),))
 
 
 def _configs(

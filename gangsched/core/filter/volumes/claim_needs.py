@@ -33,7 +33,7 @@ class ClaimNeeds:
     `bound` are the volumes of bound claims (VolumeZone checks those in `zoned`), `unbound` the claims that wait for a
     node, smallest first. `exclusive` are keys of claims that only one pod at a time may use, `disks` all disks to
     attach. `devices` are allocated ResourceClaims, `unallocated` those for which devices are chosen; these ask for what
-    `kind` says.
+    `kind` says. Of them, `sharing` are those that several pods use, with the kind of each; the others ask for `own`.
     """
 
     problem: Refusal | None = None
@@ -46,6 +46,8 @@ class ClaimNeeds:
     devices: tuple[ResourceClaim, ...] = ()
     unallocated: tuple[ResourceClaim, ...] = ()
     kind: DeviceKind | None = None
+    sharing: tuple[tuple[ResourceClaim, DeviceKind], ...] = ()
+    own: DeviceKind | None = None
 
 
 def claim_needs(pod: Pod, storage: Storage) -> ClaimNeeds:
@@ -60,6 +62,7 @@ def claim_needs(pod: Pod, storage: Storage) -> ClaimNeeds:
     problem = next(chain(_volume_problems(pod, found, storage), _device_problems(pod, devices, storage)), None)
     missing = dict.fromkeys(claim for _, claim in devices if claim is not None and not claim.allocated)
     unallocated = () if problem is not None else tuple(missing)
+    kinds = [(each, storage.allocator.kind((each.asks,))) for each in unallocated if each.key in storage.shared]
     return ClaimNeeds(
         problem=problem,
         bound=tuple(volume for volume in volumes.values() if volume is not None),
@@ -70,8 +73,14 @@ def claim_needs(pod: Pod, storage: Storage) -> ClaimNeeds:
         disks=tuple(dict.fromkeys(disk for claim in claims if (disk := disk_of(claim, storage)) is not None)),
         devices=tuple(allocated),
         unallocated=unallocated,
-        kind=storage.allocator.kind(each.asks for each in unallocated) if unallocated else None,
+        kind=_kind(unallocated, storage),
+        sharing=tuple(kinds),
+        own=_kind([each for each in unallocated if each.key not in storage.shared], storage),
     )
+
+
+def _kind(claims: Sequence[ResourceClaim], storage: Storage) -> DeviceKind | None:
+    return storage.allocator.kind(each.asks for each in claims) if claims else None
 
 
 def disk_of(claim: Claim, storage: Storage) -> Disk | None:
@@ -144,11 +153,6 @@ def _allocation_problems(claim: ResourceClaim, storage: Storage) -> Iterator[Ref
         yield _unsupported(UNREAD.format(", ".join(unread), "to allocate resource claims"))
     elif storage.awaits:
         yield _waits(f"waiting for the list of {', '.join(sorted(RESOURCES[kind] for kind in storage.awaits))}")
-    elif claim.key in storage.shared:
-        yield _unsupported(
-            f'resourceclaim "{claim.name}" is not allocated, and several pods use it: gangsched allocates a claim'
-            " for one pod only"
-        )
     elif claim.asks is None:
         yield _unsupported(f'resourceclaim "{claim.name}" has a spec that gangsched cannot read')
     elif claim.asks.unknown:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from gangsched.core.devices.device_index import DeviceKind
 from gangsched.core.devices.device_use import DeviceUse
-from gangsched.core.filter.volumes.allocating import allocating
+from gangsched.core.filter.volumes.claim_devices import ClaimDevices, WantedDevices
 from gangsched.core.filter.volumes.claim_needs import ClaimNeeds, Disk, claim_needs, disk_of
 from gangsched.core.filter.volumes.volume_matching import candidates, provisionable, reachable
 from gangsched.core.work import Work
@@ -91,8 +91,9 @@ class StorageUse:
         self._matchings: dict[ClaimNeeds, tuple[int, Matching]] = {}
         self._version = 0
         self.devices = None if storage.allocator is None else DeviceUse(table, storage.allocator, self._work)
-        self._gone: set[str] = set()  # pods that the plan removes from their nodes
-        self._device_moves: dict[str, tuple[int | None, tuple[str, ...]]] = {}
+        self.claim_devices = (
+            None if self.devices is None else ClaimDevices(table, storage, self.devices, self._work, self.needs)
+        )
         self.known_needs: dict[tuple[str, object], ClaimNeeds] = {}  # by the owner of the claims and the claims
 
     # --- what is taken ----------------------------------------------------------------------------------------------
@@ -100,65 +101,25 @@ class StorageUse:
     def come(self, pod: Pod, node: int) -> None:
         """Place a pod with claims on a node and pick its volumes."""
         self._move(pod, node, self._select(pod, node), +1)
-        if self.devices is not None and (kind := self._kind(pod)) is not None:
-            self.devices.come(pod.uid, kind, node)
+        if self.claim_devices is not None:
+            self.claim_devices.come(pod, node)
 
     def go(self, pod: Pod, node: int) -> None:
         """Remove a pod with claims from its node."""
         self._left[pod.uid] = self._selected.get(pod.uid, self.storage.selections.get(pod.uid, ()))
         self._move(pod, node, self._left[pod.uid], -1)
-        if self.devices is not None:
-            at = self.devices.go(pod.uid, node)
-            freed = () if at is not None else self._freed(pod)
-            self._device_moves[pod.uid] = (at, freed)
-            if freed:
-                self.devices.free(node, freed)
+        if self.claim_devices is not None:
+            self.claim_devices.go(pod, node)
 
     def come_back(self, pod: Pod, node: int) -> None:
         """Undo `go`: put the pod back on its node, with the volumes that were picked for it."""
         self._move(pod, node, self._left.pop(pod.uid), +1)
-        if self.devices is not None:
-            at, freed = self._device_moves.pop(pod.uid)
-            if at is not None and (kind := self._kind(pod)) is not None:
-                self.devices.come(pod.uid, kind, node, at)
-            if freed:
-                self.devices.hold(node, freed)
-            self._gone.discard(pod.uid)
-
-    def _freed(self, pod: Pod) -> tuple[str, ...]:
-        """The claims whose devices are free once this pod has left its node, too."""
-        self._gone.add(pod.uid)
-        found = []
-        for use in pod.claims:
-            claim = self.storage.devices.get(use.key(pod.namespace)) if use.device else None
-            if claim is not None and (not claim.allocated or self._gone.issuperset(claim.reserved)):
-                found.append(claim.key)
-        return tuple(found)
-
-    def _kind(self, pod: Pod) -> DeviceKind | None:
-        """Requests of the pod's unallocated claims; None if it has none."""
-        with self._work.unlimited():  # it is asked when the pod moves, which must not be cut short
-            return self.device_kind(pod)
+        if self.claim_devices is not None:
+            self.claim_devices.come_back(pod, node)
 
     def selected(self, pod: Pod) -> tuple[Selection, ...]:
         """Volumes picked for a pod that this plan placed."""
         return self._selected.get(pod.uid, ()) if pod.claims else ()
-
-    def allocated(self, pod: Pod, node: str) -> tuple[Selection, ...] | None:
-        """The decisions of `selected`, with the devices chosen for a pod that the plan placed on this node; None if
-        there are none.
-
-        Devices are chosen once for all pods of the plan (`DeviceUse`).
-        """
-        index, needs = self.table.index[node], self.needs(pod)
-        chosen = self.devices.chosen(pod.uid, index) if self.devices is not None else None
-        if chosen is None:
-            return None
-        claims = needs.unallocated
-        return self.selected(pod) + tuple(
-            allocating(claim, results, node, self.devices.index.classes)  # type: ignore[union-attr]
-            for claim, results in zip(claims, chosen, strict=True)
-        )
 
     @cached_property
     def _taken(self) -> Taken:
@@ -212,6 +173,23 @@ class StorageUse:
         known = self._taken.attached.get(disk)
         return [node for node, count in known.items() if count > 0] if known else []
 
+    # --- devices ----------------------------------------------------------------------------------------------------
+
+    def allocated(self, pod: Pod, node: str) -> tuple[Selection, ...] | None:
+        """The decisions about the claims of a pod that the plan placed on this node; None if devices were not found in
+        time.
+        """
+        decided = None if self.claim_devices is None else self.claim_devices.decided(pod, node)
+        return None if decided is None else self.selected(pod) + decided
+
+    def wanted(self, pod: Pod) -> WantedDevices:
+        """Devices that a pod needs, beside those that were chosen for claims which it shares with other pods."""
+        return WantedDevices() if self.claim_devices is None or not pod.claims else self.claim_devices.wanted(pod)
+
+    def shares(self, pod: Pod) -> int:
+        """Number of pods that use a claim which the pod shares with them and which has no devices yet, at most."""
+        return 0 if self.claim_devices is None or not pod.claims else self.claim_devices.shares(pod)
+
     # --- what pods need ---------------------------------------------------------------------------------------------
 
     def needs(self, pod: Pod) -> ClaimNeeds:
@@ -233,7 +211,8 @@ class StorageUse:
         needs = self.needs(pod)
         shared = any(use.key(pod.namespace) in self.storage.shared for use in pod.claims)
         limited = any(self.limits(driver) is not None for driver, _ in needs.disks)
-        return bool(needs.exclusive) or (shared and limited) or any(map(self._own, needs.unbound))
+        is_shared = (shared and limited) or bool(needs.sharing)
+        return bool(needs.exclusive) or is_shared or any(map(self._own, needs.unbound))
 
     def pinned(self, pod: Pod) -> bool:
         """Whether volumes that exist or are being provisioned determine where a pod can run."""

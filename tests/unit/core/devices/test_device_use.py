@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import combinations, product
 from random import Random
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from gangsched.core.cycle import Limits, plan
 from gangsched.core.devices.device_index import DeviceIndex, DeviceKind
@@ -28,7 +30,7 @@ from gangsched.model.plan import Verdict
 from gangsched.model.reasons import Reason
 from gangsched.model.snapshot import Snapshot
 from gangsched.model.storage import ResourceClaim, Storage
-from tests.builders import NAMESPACE, gang, group, node, pod, snapshot, verdict_on
+from tests.builders import NAMESPACE, gang, group, node, pod, shape, snapshot, verdict_on
 
 LIKE = DeviceConstraint("d/link")
 
@@ -50,6 +52,7 @@ class Cluster:
     def __init__(self, nodes: Sequence[Sequence[Device]], held: Sequence[tuple[int, str]] = ()) -> None:
         self.nodes, self.held = nodes, set(held)
         self.claims: list[DeviceClaim] = []
+        self.pods: list[list[int]] = []  # by number of the pod, those of its claims
         self.index = DeviceIndex()
         self.index.apply(DeviceClass("gpu"))
         for number, devices in enumerate(nodes):
@@ -62,17 +65,29 @@ class Cluster:
 
     def ask(self, *alternatives: DeviceRequest, like: bool = False) -> Pod:
         """A pod with a claim for the first of these that can be had."""
+        return self.using(self.claim(*alternatives, like=like))
+
+    def using(self, *claims: int) -> Pod:
+        """A pod with these claims, which other pods may have, too."""
+        self.pods.append([*claims])
+        name = f"p{len(self.pods) - 1}"
+        return pod(name, uid=name, claims=tuple(ClaimUse(self.claims[each].name, device=True) for each in claims))
+
+    def claim(self, *alternatives: DeviceRequest, like: bool = False) -> int:
+        """The number of a new claim for the first of these that can be had."""
         name = f"c{len(self.claims)}"
         asks = DeviceClaim(
             namespace=NAMESPACE, name=name, uid=name, requests=(alternatives,), constraints=(LIKE,) if like else ()
         )
         self.claims.append(asks)
-        return pod(f"p{name}", claims=(ClaimUse(name, device=True),))
+        return len(self.claims) - 1
 
     def snapshot(self) -> Snapshot:
         """What a plan sees."""
         made = [ResourceClaim(namespace=NAMESPACE, name=each.name, uid=each.uid, asks=each) for each in self.claims]
-        store = Storage(devices={each.key: each for each in made}, allocator=self.index)
+        users = Counter(each for claims in self.pods for each in claims)
+        shared = {made[each].key: number for each, number in users.items() if number > 1}
+        store = Storage(devices={each.key: each for each in made}, allocator=self.index, shared=shared)
         return dataclasses.replace(snapshot([node(f"n{number}") for number in range(len(self.nodes))]), storage=store)
 
     def decide(self, pods: Sequence[Pod], *, work: int = 30_000) -> Verdict:
@@ -86,30 +101,43 @@ class Cluster:
         raise AssertionError("no verdict within 100 plans")
 
     def check(self, verdict: Verdict) -> None:
-        """Each pod has devices of its node that match, and none has another's."""
-        had = set(self.held)
+        """Each pod's claims have devices of its node that match, none has another's, and each is allocated once."""
+        had, allocated, followed = set(self.held), dict[str, str](), dict[str, str]()
         for placed in verdict.binds:
-            (selection,) = placed.claims
-            assert selection.allocation is not None
-            asks = next(each for each in self.claims if each.name == selection.name)
-            own = [each.id for each in selection.allocation.results]
-            assert {pool for _, pool, _ in own} == {placed.node}
-            number = int(placed.node[1:])
-            chosen = [each for each in self.nodes[number] if each.name in {name for _, _, name in own}]
-            assert any(_matches(alternative, asks, chosen) for alternative in asks.requests[0])
-            assert had.isdisjoint((number, name) for _, _, name in own)
-            had |= {(number, name) for _, _, name in own}
+            claims = self.pods[int(placed.pod.uid[1:])]
+            assert {each.name for each in placed.claims} == {self.claims[each].name for each in claims}
+            for selection in placed.claims:
+                if selection.allocation is None:
+                    assert selection.follows
+                    followed[selection.name] = placed.node
+                    continue
+                asks = next(each for each in self.claims if each.name == selection.name)
+                own = [each.id for each in selection.allocation.results]
+                assert {pool for _, pool, _ in own} == {placed.node}
+                number = int(placed.node[1:])
+                chosen = [each for each in self.nodes[number] if each.name in {name for _, _, name in own}]
+                assert any(_matches(alternative, asks, chosen) for alternative in asks.requests[0])
+                assert had.isdisjoint((number, name) for _, _, name in own)
+                had |= {(number, name) for _, _, name in own}
+                assert selection.name not in allocated
+                allocated[selection.name] = placed.node
+        assert followed.items() <= allocated.items()
 
     # What follows knows nothing of the search.
 
     def fits(self) -> bool:
         """Whether any nodes and devices let all pods start."""
-        return any(
-            all(
-                self._together(number, [asks for asks, at in zip(self.claims, chosen, strict=True) if at == number])
-                for number in set(chosen)
-            )
-            for chosen in product(range(len(self.nodes)), repeat=len(self.claims))
+        return any(map(self._fits_on, product(range(len(self.nodes)), repeat=len(self.pods))))
+
+    def _fits_on(self, chosen: Sequence[int]) -> bool:
+        """Whether devices can be had together if each pod runs on this node."""
+        where: dict[int, set[int]] = {}
+        for at, claims in zip(chosen, self.pods, strict=True):
+            for each in claims:
+                where.setdefault(each, set()).add(at)
+        return all(len(nodes) == 1 for nodes in where.values()) and all(
+            self._together(number, [self.claims[each] for each, nodes in where.items() if number in nodes])
+            for number in set(chosen)
         )
 
     def _together(self, number: int, claims: Sequence[DeviceClaim], used: frozenset[str] = frozenset()) -> bool:
@@ -161,6 +189,40 @@ def test_a_gang_starts_if_any_choice_lets_it(block: int) -> None:
     """A9, A12: up to three pods on up to three nodes start if and only if devices for all can be had together."""
     for seed in range(block * 150, block * 150 + 150):
         cluster, pods = random_cluster(seed)
+        verdict = cluster.decide(pods)
+        assert bool(verdict.binds) == cluster.fits(), seed
+        cluster.check(verdict)
+
+
+def test_what_pods_share_is_taken_once() -> None:
+    """A13: of three that share a claim, the first decides for a node where all find room, and the others follow."""
+    cluster = Cluster([[device("g0", "a")], [device("g0", "a")], []])
+    claim = cluster.claim(request())
+    pods = [cluster.using(claim) for _ in range(3)]
+    verdict = cluster.decide(pods)
+    assert len(verdict.binds) == 3
+    cluster.check(verdict)
+    assert [each.claims[0].follows for each in verdict.binds] == [False, True, True]
+
+
+def test_sharers_that_no_node_can_hold_do_not_start() -> None:
+    """Two pods that fit on no node together: none is placed, whatever devices there are."""
+    cluster = Cluster([[device("g0", "a")], [device("g0", "a")]])
+    claim = cluster.claim(request())
+    big = shape(cpu_milli=60_000)
+    pods = [structs.replace(cluster.using(claim), shape=big) for _ in range(2)]
+    assert cluster.decide(pods).binds == ()
+
+
+@pytest.mark.parametrize("block", range(4))
+def test_a_gang_whose_pods_share_claims_starts_if_any_choice_lets_it(block: int) -> None:
+    """A13: up to four pods with claims of their own, shared ones or both start if and only if all can."""
+    for seed in range(block * 100, block * 100 + 100):
+        rng = Random(seed)
+        cluster, _ = random_cluster(seed)
+        cluster.pods.clear()
+        claims = range(len(cluster.claims))
+        pods = [cluster.using(*sorted(rng.sample(claims, rng.choice([1, 1, 2])))) for _ in range(rng.choice([2, 3, 4]))]
         verdict = cluster.decide(pods)
         assert bool(verdict.binds) == cluster.fits(), seed
         cluster.check(verdict)

@@ -69,7 +69,7 @@ def storage(*items: StorageObject, placed: Placed = (), shared: Iterable[str] = 
         kinds[StorageClass],
         kinds[CsiNode],
         users=users,
-        shared=frozenset(f"{NAMESPACE}/{name}" for name in shared),
+        shared={f"{NAMESPACE}/{name}": 2 for name in shared},
     )
 
 
