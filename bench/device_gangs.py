@@ -1,11 +1,12 @@
 """Gangs with devices of their own under gangsched and kube-scheduler, on one control plane.
 
 `python -m bench.device_gangs [--gangs 40] [--seed 35] [--pods 1000] [--nodes 500] [--json]` prints two tables. First,
-how many gangs each scheduler starts, leaves in part, and does not start, of the kind of Kubernetes #138765 and of
-random ones; each gang has nodes of its own, twice, one set for each scheduler, and brute force has found that all its
-claims can be allocated there. Both schedulers read the same objects: PodGroups of scheduling.k8s.io, claims made from
-templates by controller-manager. Then, one scheduler after the other, the rate at which pods with a claim each are bound
-to nodes of eight devices; the claims exist before the scheduler starts. Exit code 1 if gangsched does not start all.
+how many gangs each scheduler starts, leaves in part, and does not start: the one of Kubernetes #138765, ten whose
+three members share a claim (#140053), and random ones. Each gang has nodes of its own, twice, one set for each
+scheduler, and brute force has found that all its claims can be allocated there. Both schedulers read the same objects:
+PodGroups of scheduling.k8s.io, claims made from templates by controller-manager. Then, one scheduler after the other,
+the rate at which pods with a claim each are bound to nodes of eight devices; the claims exist before the scheduler
+starts. Exit code 1 if gangsched does not start all.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ WHOLE = 80
 DEVICES = 8
 MODELS = ("a", "b")
 KNOWN = "Kubernetes #138765"
+SHARED = "three share a claim"
 RANDOM = "random gangs"
+SHARING = 10
 QUIET_S, MOST_S = 30.0, 180.0
 CONTENDERS = (replace(OURS_NATIVE, arguments=("--devices", "all")), NATIVE)
 
@@ -64,11 +67,12 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Gang:
-    """The devices of each node, and what each member asks for."""
+    """The devices of each node, and what each member asks for; `shares`: one claim for all members."""
 
     title: str
     nodes: tuple[tuple[Device, ...], ...]
     members: tuple[Ask, ...]
+    shares: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,12 +111,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="print one JSON object per row")
     given = parser.parse_args(arguments)
     rng = random.Random(given.seed)
-    gangs = [half_and_half(), *(drawn(rng) for _ in range(given.gangs))]
+    gangs = [half_and_half(), *(sharing() for _ in range(SHARING)), *(drawn(rng) for _ in range(given.gangs))]
     if not given.json:
-        print(f"seed {given.seed}\n{'':20}{'':18}{'started':>9}{'in part':>9}{'not':>9}")
+        print(f"seed {given.seed}\n{'':22}{'':18}{'started':>9}{'in part':>9}{'not':>9}")
     outcomes = started(gangs)
     for outcome in outcomes:
-        row = "{gangs:20}{scheduler:18}{whole:9}{part:9}{none:9}"
+        row = "{gangs:22}{scheduler:18}{whole:9}{part:9}{none:9}"
         print(json.dumps(asdict(outcome)) if given.json else row.format_map(asdict(outcome)), flush=True)
     if given.pods and not given.json:
         print(f"\n{given.pods} pods, {given.nodes} nodes{'':4}{'seconds':>14}{'pods/s':>9}{'CPU s':>9}")
@@ -130,6 +134,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def half_and_half() -> Gang:
     """One device that is whole or two halves, and two members that each take the whole one first."""
     return Gang(KNOWN, (parted(),), (Ask(("whole", "half")),) * 2)
+
+
+def sharing() -> Gang:
+    """Three members that use one claim, and three nodes with a device each."""
+    return Gang(SHARED, ((Device("g0", MODELS[0]),),) * 3, (Ask(("",)),) * 3, shares=True)
 
 
 def parted() -> tuple[Device, ...]:
@@ -190,7 +199,7 @@ def resource(kind: str, name: str, spec: Mapping[str, Any]) -> Object:
     return {
         "apiVersion": "resource.k8s.io/v1",
         "kind": kind,
-        "metadata": {"name": name, "namespace": "default"} if kind == "ResourceClaimTemplate" else {"name": name},
+        "metadata": {"name": name, "namespace": "default"} if kind.startswith("ResourceClaim") else {"name": name},
         "spec": dict(spec),
     }
 
@@ -223,12 +232,20 @@ def _device(device: Device) -> Object:
 
 def template(name: str, ask: Ask) -> Object:
     """A template of the claims for this."""
+    return resource("ResourceClaimTemplate", name, {"spec": _claim_spec(ask)})
+
+
+def claim(name: str, ask: Ask) -> Object:
+    """A claim for this."""
+    return resource("ResourceClaim", name, _claim_spec(ask))
+
+
+def _claim_spec(ask: Ask) -> Object:
     wants = [_request(kind, ask.count) for kind in ask.kinds]
     one: Object = {"exactly": wants[0]}
     if len(wants) > 1:
         one = {"firstAvailable": [{"name": f"r{number}", **each} for number, each in enumerate(wants)]}
-    spec = {"devices": {"requests": [{"name": "gpu", **one}]}}
-    return resource("ResourceClaimTemplate", name, {"spec": spec})
+    return {"devices": {"requests": [{"name": "gpu", **one}]}}
 
 
 def _request(kind: str, count: int) -> Object:
@@ -242,15 +259,19 @@ def gang_bodies(name: str, gang: Gang, scheduler: str) -> Iterator[Object]:
     spec = {"schedulingPolicy": {"gang": {"minCount": len(gang.members)}}}
     meta = {"name": name, "namespace": "default"}
     yield {"apiVersion": NATIVE_API, "kind": "PodGroup", "metadata": meta, "spec": spec}
+    if gang.shares:
+        yield claim(name, gang.members[0])
     for number, ask in enumerate(gang.members):
         member = f"{name}-{number}"
-        yield template(member, ask)
-        yield pod(member, member, scheduler, {"schedulingGroup": {"podGroupName": name}, "nodeSelector": {PLACE: name}})
+        if not gang.shares:
+            yield template(member, ask)
+        uses = {"resourceClaimName": name} if gang.shares else {"resourceClaimTemplateName": member}
+        yield pod(member, uses, scheduler, {"schedulingGroup": {"podGroupName": name}, "nodeSelector": {PLACE: name}})
 
 
-def pod(name: str, of: str, scheduler: str, spec: Mapping[str, Any]) -> Object:
-    """A pod with a claim of this template."""
-    claims = [{"name": "gpu", "resourceClaimTemplateName": of}]
+def pod(name: str, uses: Mapping[str, str], scheduler: str, spec: Mapping[str, Any]) -> Object:
+    """A pod with this claim."""
+    claims = [{"name": "gpu", **uses}]
     return make.pod(name, scheduler_name=scheduler, spec={"resourceClaims": claims, **spec})
 
 
@@ -297,7 +318,8 @@ def played(contender: Contender, number: int, nodes: int) -> Rate:
         devices = [Device(f"g{n}", MODELS[0]) for n in range(DEVICES)]
         for n in range(nodes):
             make.create_all(api, list(node_bodies(f"n{n:04}", "all", devices)))
-        bodies = [template("one", Ask(("",))), *(pod(f"p{n}", "one", contender.scheduler, {}) for n in range(number))]
+        uses = {"resourceClaimTemplateName": "one"}
+        bodies = [template("one", Ask(("",))), *(pod(f"p{n}", uses, contender.scheduler, {}) for n in range(number))]
         make.create_all(api, bodies, connections=4)
         with Following(api, CLAIMS) as claims:
             claims.wait_for(lambda items: len(items) == number, within_s=MOST_S, what="a claim for each pod")

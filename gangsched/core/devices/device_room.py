@@ -10,6 +10,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from gangsched.core.devices.device_faults import DeviceFault
 from gangsched.core.devices.held import Use
 from gangsched.core.devices.questions import Questions
 from gangsched.core.devices.search import MOST_STEPS, DeviceSearch, SearchEnded
@@ -43,8 +44,8 @@ class DeviceRooms:
     _kinds: dict[Hashable, _RoomsOfKind] = field(default_factory=dict)
 
     def room(self, questions: Questions, use: Use, claims: Sequence[DeviceClaim], most: int) -> DeviceRoom:
-        """How many of `most` pods with such claims the devices suffice for; `use` is unchanged afterwards. Raises
-        DeviceFault.
+        """How many of `most` pods with such claims the devices suffice for; `use` is not used afterwards. Raises
+        DeviceFault if already the first one is in error.
         """
         kind = self._kind(questions, claims)
         states = States(questions, use, claims, kind.ids)
@@ -74,4 +75,9 @@ def _searched(search: DeviceSearch) -> DeviceRoom:
             search.give_back()
     except SearchEnded:
         return DeviceRoom(search.deepest, True, MOST_STEPS)
+    except DeviceFault:
+        if not search.deepest:
+            raise
+        # Alternatives of a later pod are in error; an earlier one does not need them, as kube-scheduler finds.
+        return DeviceRoom(search.deepest, True, MOST_STEPS - search.left)
     return DeviceRoom(search.deepest, False, MOST_STEPS - search.left)

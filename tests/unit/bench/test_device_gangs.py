@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from bench.device_gangs import Ask, Device, Gang, drawn, fits, gang_bodies, half_and_half, node_bodies, parted
+from bench.device_gangs import Ask, Device, Gang, drawn, fits, gang_bodies, half_and_half, node_bodies, parted, sharing
 
 ANY, A, B = Ask(("",)), Ask(("a",)), Ask(("b",))
 PLAIN = (Device("g0", "a"), Device("g1", "b"))
@@ -43,6 +43,8 @@ def test_objects_of_a_gang() -> None:
     assert group["spec"] == {"schedulingPolicy": {"gang": {"minCount": 2}}}
     assert [body["kind"] for body in rest] == ["ResourceClaimTemplate", "Pod"] * 2
     assert rest[1]["spec"]["resourceClaims"] == [{"name": "gpu", "resourceClaimTemplateName": "x-0"}]
+    kinds = [body["kind"] for body in gang_bodies("y", sharing(), "second")]
+    assert kinds == ["PodGroup", "ResourceClaim", "Pod", "Pod", "Pod"]
     _, devices, shared = node_bodies("n", "x", parted())
     assert {each["spec"]["pool"]["resourceSliceCount"] for each in (devices, shared)} == {2}
     assert shared["spec"]["sharedCounters"][0]["counters"] == {"mem": {"value": "80"}}

@@ -55,7 +55,7 @@ class ClaimDevices:
         self._gone: set[str] = set()  # pods that the plan removes from their nodes
         self._moves: dict[str, _Move] = {}
         self._sharers: dict[str, tuple[int, list[str]]] = {}  # by claim: its node, and the pods that the plan placed
-        self._placed: dict[str, int] = {}  # nodes of pods that the plan placed and that need devices
+        self._placed: set[str] = set()  # pods that need devices
 
     # --- moves ------------------------------------------------------------------------------------------------------
 
@@ -65,7 +65,8 @@ class ClaimDevices:
 
     def go(self, pod: Pod, node: int) -> None:
         """Give back the devices of a pod that leaves its node."""
-        is_placed = self._placed.pop(pod.uid, None) is not None
+        is_placed = pod.uid in self._placed
+        self._placed.discard(pod.uid)
         at, shared = self._devices.go(pod.uid, node), tuple(self._leave(pod))
         freed = () if is_placed else self._freed(pod)
         self._moves[pod.uid] = _Move(is_placed, at, shared, freed)
@@ -85,7 +86,7 @@ class ClaimDevices:
         with self._work.unlimited():  # the pod is being placed, which must not be cut short
             needs = self._needs(pod)
         if needs.kind is not None:
-            self._placed[pod.uid] = node
+            self._placed.add(pod.uid)
         before = {key: (number, at) for key, number, at in move.shared}
         for claim, kind in reversed(needs.sharing) if before else needs.sharing:
             if self._place_of(claim.key) not in {None, node} or self._allocating_on(claim.key) is not None:

@@ -161,7 +161,9 @@ def _allocation_problems(claim: ResourceClaim, storage: Storage) -> Iterator[Ref
     else:
         asked = (request for group in claim.asks.requests for request in group)
         lacking = (each for each in asked if each.class_name not in storage.allocator.classes)
-        yield from (_waits(f"request {each.name}: device class {each.class_name} does not exist") for each in lacking)
+        yield from (
+            _waits(f"request {each.full_name}: device class {each.class_name} does not exist") for each in lacking
+        )
 
 
 def _device_problem(pod: Pod, use: ClaimUse, claim: ResourceClaim | None, storage: Storage) -> str:

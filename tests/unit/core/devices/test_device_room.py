@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from gangsched.core.devices.cel.selectors import SelectorAnswers
-from gangsched.core.devices.device_faults import DevicesUnsupported
+from gangsched.core.devices.device_faults import DeviceFault, DevicesUnsupported
 from gangsched.core.devices.device_room import DeviceRooms
 from gangsched.core.devices.held import Held, Use
 from gangsched.core.devices.pools import SliceIndex
@@ -230,6 +230,21 @@ def test_what_takes_nothing_has_room_for_all() -> None:
     asked = questions(slices(Device(name="g"), Device(name="s", shared=True)))
     for each in (request(admin=True), request(selectors=("device.allowMultipleAllocations",))):
         assert rooms.room(asked, Use(asked.pools, Held()), [claim(each)], 1000)[:2] == (1000, False)
+
+
+def test_an_alternative_in_error_refuses_only_who_needs_it() -> None:
+    """A5: pods have the first alternative as with kube-scheduler; whoever needs the other one is refused."""
+    either = (
+        DeviceRequest(name="s0", parent="r", class_name="gpu", count=2),
+        DeviceRequest(name="s1", parent="r", class_name="gpu", selectors=('device.attributes["d"].absent == 1',)),
+    )
+    asks = DeviceClaim(namespace="ns", name="c", requests=(either,))
+    for devices in (2, 3, 6):
+        asked = questions(slices(*(Device(name=f"g{number}") for number in range(devices))))
+        assert DeviceRooms().room(asked, Use(asked.pools, Held()), [asks], 10).pods == devices // 2
+    asked = questions(slices(Device(name="g")))
+    with pytest.raises(DeviceFault, match="no such key: absent"):
+        DeviceRooms().room(asked, Use(asked.pools, Held()), [asks], 10)
 
 
 def test_requests_are_bounded() -> None:
