@@ -2,7 +2,7 @@
 
 `python -m bench.device_gangs [--gangs 40] [--seed 35] [--pods 1000] [--nodes 500] [--json]` prints two tables. First,
 how many gangs each scheduler starts, leaves in part, and does not start: the one of Kubernetes #138765, ten whose
-three members share a claim (#140053), and random ones. Each gang has nodes of its own, twice, one set for each
+three members share a claim, and random ones. Each gang has nodes of its own, twice, one set for each
 scheduler, and brute force has found that all its claims can be allocated there. Both schedulers read the same objects:
 PodGroups of scheduling.k8s.io, claims made from templates by controller-manager. Then, one scheduler after the other,
 the rate at which pods with a claim each are bound to nodes of eight devices; the claims exist before the scheduler

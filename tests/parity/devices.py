@@ -29,6 +29,9 @@ from control_plane.daemon import Daemon
 from control_plane.following import Following
 from control_plane.pods import refusal
 
+from gangsched.core.devices.pools import SliceIndex
+from gangsched.kube.read.devices import decode_slice
+from gangsched.model.objects import Node
 from gangsched.model.resources import parse_nanos
 from tests.device_answers.allocations import ZONE
 from tests.device_answers.allocations import Case as Drawn
@@ -40,7 +43,7 @@ PODS = "/api/v1/pods"
 PLACE = "example.com/place"
 SCOPES = frozenset({"nodeName", "nodeSelector", "allNodes", "perDeviceNodeSelection"})
 SCHEDULERS = ("gangsched", "default-scheduler")
-WITHIN_S = 120.0
+WITHIN_S = 20.0
 QUIET_S = 1.0
 AT_ONCE = 100
 NANOS = 10**9
@@ -58,12 +61,16 @@ class Answer:
 
 @dataclass(slots=True)
 class Figures:
-    """What was compared. `refused` cases were not accepted by the API server, `unsupported` ones not by gangsched."""
+    """What was compared. `refused` cases were not accepted by the API server, `unsupported` ones not by gangsched; of
+    `silent` ones kube-scheduler said nothing, and `elsewhere` it named a pool of another node.
+    """
 
     compared: int = 0
     bound: int = 0
     refused: int = 0
     unsupported: int = 0
+    silent: int = 0
+    elsewhere: int = 0
     said: Counter[str] = field(default_factory=Counter)
     differences: list[str] = field(default_factory=list)
 
@@ -72,7 +79,8 @@ class Figures:
         return "\n".join(
             (
                 f"{self.compared} compared, {self.bound} bound by both, {len(self.differences)} differ; "
-                f"{self.refused} refused by the API server, {self.unsupported} by gangsched as unsupported",
+                f"{self.refused} refused by the API server, {self.unsupported} by gangsched as unsupported, "
+                f"{self.silent} of which kube-scheduler said nothing, {self.elsewhere} because of a pool elsewhere",
                 *rows,
             )
         )
@@ -101,17 +109,17 @@ class Twin:
 
     @property
     def is_broken(self) -> bool:
-        """Whether a pool is incomplete or has a device twice, which kube-scheduler 1.36 holds against all nodes."""
-        pools: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
-        for each in self._drawn.slices:
-            pools.setdefault((each["spec"]["driver"], each["spec"]["pool"]["name"]), []).append(each["spec"])
-        for parts in pools.values():
-            newest = max(each["pool"]["generation"] for each in parts)
-            current = [each for each in parts if each["pool"]["generation"] == newest]
-            names = [device["name"] for each in current for device in each.get("devices", ())]
-            if len(current) != current[0]["pool"]["resourceSliceCount"] or len(set(names)) < len(names):
-                return True
-        return False
+        """Whether a pool is incomplete or invalid, which kube-scheduler 1.36 holds against pods on all nodes."""
+        slices = [decode_slice(each) for each in self.objects() if each["kind"] == "ResourceSlice"]
+        nodes = (Node(name=self.tag + name) for name in ("n0", "n1"))
+        pools = [pool for node in nodes for pool in SliceIndex(slices).pools(node)]
+        return any(pool.incomplete or pool.invalid for pool in pools)
+
+    @property
+    def pools(self) -> set[str]:
+        """The names of the pools of the pod's node."""
+        slices = (each["spec"] for each in self.objects() if each["kind"] == "ResourceSlice")
+        return {each["pool"]["name"] for each in slices if each["nodeName"] == f"{self.tag}n0"}
 
     def pod(self) -> Object:
         """The pod that has all claims."""
@@ -131,9 +139,14 @@ class Twin:
         pool = (each["spec"] for each in self._drawn.slices if each["spec"]["pool"]["name"] == spec["pool"]["name"])
         made["nodeName"] = self.tag + next(pool).get("nodeName", "n0")
         if "devices" in spec:
-            made["devices"] = [
-                {key: value for key, value in each.items() if key not in SCOPES} for each in spec["devices"]
-            ]
+            made["devices"] = [self._device(each) for each in spec["devices"]]
+        return made
+
+    def _device(self, device: Mapping[str, Any]) -> Object:
+        made = {key: value for key, value in device.items() if key not in SCOPES}
+        for taint in made.get("taints", ()):
+            if taint["effect"] == "NoExecute":  # controller-manager evicts the pod at once
+                taint["effect"] = "NoSchedule"
         return made
 
     def _claim(self, claim: Mapping[str, Any]) -> Object:
@@ -200,15 +213,18 @@ def _some(api: Api, pool: ThreadPoolExecutor, pods: Following, seeds: Sequence[i
         )
     )
     names = {twin.pod()["metadata"]["name"] for seed in asked for twin in twins[seed]}
-    pods.wait_for(
-        lambda items: names <= {n for n, item in _named(items) if _decided(item)},
-        within_s=WITHIN_S,
-        what="an answer to each",
-    )
+    try:
+        pods.wait_for(lambda items: names <= _answered(items), within_s=WITHIN_S)
+    except TimeoutError as error:
+        silent = names - _answered(pods.objects())
+        if any(name.startswith("g") for name in silent):
+            raise AssertionError(f"nothing was said of {sorted(silent)}") from error
+        asked = [seed for seed in asked if f"k{seed}-p" not in silent]
+        figures.silent += len(silent)
     found = dict(_named(pods.objects()))
     for seed in asked:
         ours, theirs = (_answer(api, twin, found[twin.pod()["metadata"]["name"]]) for twin in twins[seed])
-        _count(seed, ours, theirs, figures)
+        _count(seed, ours, theirs, figures, twins[seed][1])
     _clear(api, pool, (twin for seed in asked for twin in twins[seed]))
 
 
@@ -224,6 +240,10 @@ def _deleted(api: Api, path: str) -> None:
     except ApiError as error:
         if error.status != 404:
             raise
+
+
+def _answered(items: Mapping[str, Object]) -> set[str]:
+    return {name for name, item in _named(items) if _decided(item)}
 
 
 def _named(items: Mapping[str, Object]) -> Iterator[tuple[str, Object]]:
@@ -264,9 +284,13 @@ def _device(result: Mapping[str, Any]) -> str:
     return f"{result['request']}: {result['driver']}/{pool}/{result['device']} {json.dumps(told, sort_keys=True)}"
 
 
-def _count(seed: int, ours: Answer, theirs: Answer, figures: Figures) -> None:
+def _count(seed: int, ours: Answer, theirs: Answer, figures: Figures, twin: Twin) -> None:
     if "which gangsched does not support" in ours.said:
         figures.unsupported += 1
+        return
+    named = re.search(r"resource pool \S+/(\S+) is currently", theirs.said)
+    if named and not ours.bound and named.group(1) not in twin.pools:
+        figures.elsewhere += 1
         return
     figures.compared += 1
     mine, other = (reason(each.said) for each in (ours, theirs))

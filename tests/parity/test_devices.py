@@ -20,7 +20,7 @@ def test_devices_agree_with_kube_scheduler() -> None:
     with ControlPlane(kcm=True, scheduler=True) as plane:
         with closing(Api.of(plane)) as api:
             apply_manifests(api)
-        seeds = [seed for seed in range(FIRST, FIRST + 100) if not Twin(seed, SCHEDULERS[0]).is_broken]
+        seeds = [seed for seed in range(FIRST, FIRST + 150) if not Twin(seed, SCHEDULERS[0]).is_broken]
         figures = run(plane, seeds)
     assert not figures.differences, "\n".join(figures.differences)
     assert figures.compared > 40

@@ -106,6 +106,7 @@ class DeviceIndex:
         self._solutions: dict[str, dict[tuple[tuple[DeviceKind, ...], frozenset[str]], Solution | None]] = {}
         self._changes: list[str] = []  # nodes, one by one
         self._joint: tuple[PoolDevice, ...] | None = None
+        self.invalid: set[str] = set()  # nodes, of those whose pools were asked for
 
     # --- what changes -----------------------------------------------------------------------------------------------
 
@@ -331,6 +332,7 @@ class DeviceIndex:
         found = self._pools.get(node)
         if found is None:
             found = self._pools[node] = self._slices.local_pools(node)
+            (self.invalid.add if any(pool.invalid for pool in found) else self.invalid.discard)(node)
         return found
 
     def held(self, pools: Sequence[Pool], without: frozenset[str] = frozenset()) -> Held:

@@ -98,6 +98,12 @@ class DeviceUse:
         """Nodes on which a fault of the kind was found, in this plan or before."""
         return [node for node, _ in self._faults_of(kind)]
 
+    @property
+    def invalid(self) -> set[int]:
+        """Searched nodes of which a pool contradicts itself, such as one with two devices of one name."""
+        index = self._table.index
+        return {index[name] for name in self.index.invalid if name in index}
+
     def known(self, kind: DeviceKind) -> Ints:
         """`room[node]` where it was searched, else `UNKNOWN`. Read-only."""
         return self._column(kind).room

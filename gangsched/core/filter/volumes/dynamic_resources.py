@@ -19,6 +19,7 @@ from gangsched.model.snapshot import Bools, Ints, RefusedNodes
 
 REFUSED = "resourceclaim not available on the node"
 NO_DEVICES = "cannot allocate all claims"
+INVALID_POOLS = "invalid resource pools were encountered"
 
 
 class DynamicResources(ClaimFilter):
@@ -55,6 +56,11 @@ class DynamicResources(ClaimFilter):
             lacking[devices.faulty(wanted.kind)] = (
                 False  # `narrowed` finds the fault again, in whatever plan it was found
             )
+            if invalid := devices.invalid:
+                wrong = np.zeros_like(lacking)
+                wrong[list(invalid)] = True
+                yield RefusedNodes(INVALID_POOLS, lacking & wrong)
+                lacking &= ~wrong
             yield RefusedNodes(NO_DEVICES, lacking)
 
     def narrowed(self, pod: Pod, room: Ints, occupancy: Occupancy) -> Ints:
