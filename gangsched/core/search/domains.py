@@ -31,6 +31,9 @@ from gangsched.model.plan import Need
 from gangsched.model.snapshot import Bools, Ints, NodeTable
 from gangsched.model.text import counted
 
+UNITS = 150
+"""Units of evaluating the domains of one group, beside what sums and searches of them take."""
+
 
 @dataclass(frozen=True, eq=False)
 class Domains:
@@ -222,6 +225,7 @@ class Required:
         domains = Domains.required(group, table, present.ledger)
         if domains is None:
             return None
+        present.ledger.work.charge(UNITS)
         demand = present.minimum()
         enough, holds = domains.judge(demand)
         home = domains.level.common(member_nodes(group, table))
