@@ -247,20 +247,18 @@ def test_forgeries_of_volumes_are_refused(thief: Api, api: Api, what: str) -> No
     assert_denied(thief, api, f"{VOLUMES}/v", VOLUME_FORGERIES[what], policy="gangsched-volume")
 
 
-def settled(api: Api, path: str, phase: str) -> None:
-    """Wait until the controllers have said of each object of a collection what they have to say."""
+def settled(api: Api, path: str, phase: str, name: str = "") -> None:
+    """Wait until the controllers have said what they have to say of each object of a collection, or of this one."""
+
+    def is_settled(item: Object) -> bool:
+        return bool(item["metadata"].get("finalizers")) and item["status"].get("phase") == phase
+
+    def are_settled(items: Mapping[str, Object]) -> bool:
+        wanted = [item for item in items.values() if name in ("", item["metadata"]["name"])]
+        return bool(wanted) and all(map(is_settled, wanted))
+
     with Following(api, path) as seen:
-        seen.wait_for(
-            lambda items: (
-                items
-                and all(
-                    item["metadata"].get("finalizers") and item["status"].get("phase") == phase
-                    for item in items.values()
-                )
-            ),
-            within_s=WITHIN_S,
-            what=f"the controllers at {path}",
-        )
+        seen.wait_for(are_settled, within_s=WITHIN_S, what=f"the controllers at {path}")
 
 
 def test_forgeries_of_resource_claims_are_refused(thief: Api, api: Api) -> None:
@@ -371,7 +369,7 @@ def test_the_daemon_works_under_the_policies(plane: ControlPlane, thief: Api, ap
     disk = volume("disk", "local", key="kubernetes.io/hostname", value="n0")
     make.create_all(api, [local, disk, claim("static", "local"), claim("dynamic")])
     with Daemon(plane) as daemon, Following(api, PODS) as pods:
-        waits_for_phase(api, "disk", "Available")
+        settled(api, VOLUMES, "Available", "disk")
         make.create_all(api, [make.pod("filler", gpus=2, spec={"nodeName": "n0"}), *sweep()])
         wait(
             pods,
@@ -434,18 +432,6 @@ def said(pod: Object, kind: str) -> bool:
 def wait(pods: Following, look: Any, what: str) -> None:
     """Until the pods look so."""
     pods.wait_for(look, within_s=WITHIN_S, what=what)
-
-
-def waits_for_phase(api: Api, name: str, phase: str) -> None:
-    """Until a volume is in this phase."""
-    with Following(api, VOLUMES) as volumes:
-        volumes.wait_for(
-            lambda items: any(
-                (item["metadata"]["name"], item["status"].get("phase")) == (name, phase) for item in items.values()
-            ),
-            within_s=WITHIN_S,
-            what=f"{name} to be {phase}",
-        )
 
 
 def test_the_policies_are_sound(thief: Api, api: Api) -> None:
