@@ -106,7 +106,8 @@ parity: install control-plane ## Compare N generated pods of SEED with the real 
 
 .PHONY: parity-devices
 parity-devices: install control-plane ## Compare single pods with ResourceClaims live with kube-scheduler: NUMBER=400 SEEDS="1 2 3"
-	@for seed in $(or $(SEEDS),1 2 3); do $(RUN)python -m tests.parity.devices --number $(or $(NUMBER),400) --seed $$seed || exit; done
+	@status=0; for seed in $(or $(SEEDS),1 2 3); do \
+	$(RUN)python -m tests.parity.devices --number $(or $(NUMBER),400) --seed $$seed || status=$$?; done; exit $$status
 
 .PHONY: conformance
 conformance: install control-plane ## Kubernetes' own specs of scheduling, with gangsched and with kube-scheduler; SIDE=gangsched FOCUS=regex TABLE=1
