@@ -88,13 +88,14 @@ class States:
 
     def at_most(self, claims: Iterable[DeviceClaim], pods: int) -> int:
         """Upper bound of the number of pods with such claims that the devices suffice for, if each device is used
-        once.
+        once. It is at least 1 if a selector cannot be evaluated, which kube-scheduler finds before it lacks devices.
         """
         places = [at for unit in self._units for at in unit]
         if self.admin or any(self.use.devices[at].device.shared for at in places):
             return pods
         fewest = sum(min(each.count for each in group) for claim in claims for group in self.asked(claim))
-        return min(pods, sum(not self.use.is_taken(at) for at in places) // max(1, fewest))
+        suffice = sum(not self.use.is_taken(at) for at in places) // max(1, fewest)
+        return min(pods, max(suffice, self.faulty))
 
     def _kind(self, questions: Questions, at: int, found: PoolDevice) -> Hashable:
         """The part of a device's state that taking devices does not change; None if no request may use it."""

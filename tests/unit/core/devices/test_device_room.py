@@ -247,6 +247,17 @@ def test_an_alternative_in_error_refuses_only_who_needs_it() -> None:
         DeviceRooms().room(asked, Use(asked.pools, Held()), [asks], 10)
 
 
+def test_a_selector_in_error_is_told_before_a_lack_of_devices() -> None:
+    """kube-scheduler evaluates selectors on free devices before it finds that there are too few."""
+    fails = claim(request(selectors=('device.attributes["d"].absent == 1',)), request(2, name="s"))
+    (part,) = slices(Device(name="g"))
+    asked = questions([part])
+    with pytest.raises(DeviceFault, match="no such key: absent"):
+        DeviceRooms().room(asked, Use(asked.pools, Held()), [fails], 10)
+    taken = Held([DeviceResult("r", ("d", "p", "g"))])
+    assert DeviceRooms().room(asked, Use(asked.pools, taken), [fails], 10).pods == 0
+
+
 def test_requests_are_bounded() -> None:
     """A12: what is asked of each device is bounded as well."""
     asked = questions(slices(Device(name="g")))
