@@ -26,3 +26,8 @@ from gangsched.core.reservations.expected_end import expected_end_s
 def test_expected_ends(run_time_s: float, now_s: float, end_s: float) -> None:
     """H2: of a pod that started at 1,000."""
     assert expected_end_s(1000, run_time_s, now_s) == end_s
+
+
+def test_a_negative_run_time_ends() -> None:
+    """Objects may say anything: at -2**63 s, steps of ten minutes are lost in rounding."""
+    assert 2e9 < expected_end_s(-62_135_596_800, -(2.0**63), 2e9) < 1e12
