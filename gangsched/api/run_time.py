@@ -60,8 +60,10 @@ def run_time(
             bad.append((key, text, error, place))
     if not found.source and default_s is not None:
         found = RunTime(default_s, DEFAULT)
-    if (deadline := of_pod.get(keys.DEADLINE)) is not None and float(deadline) < found.seconds:
-        found = RunTime(float(deadline), keys.DEADLINE)
+    if (deadline := of_pod.get(keys.DEADLINE)) is not None:
+        most_s = max(0.0, float(deadline))  # the API server refuses a negative one, and H2 would never come to an end
+        if most_s < found.seconds:
+            found = RunTime(most_s, keys.DEADLINE)
     used = f"the {found.seconds:g} s of {found.source}" if found.source else "an unknown run time"
     problems = tuple(
         bad_value(key=key, value=text, why=str(why), used=used, where=place) for key, text, why, place in bad

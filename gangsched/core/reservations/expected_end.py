@@ -15,9 +15,9 @@ def expected_end_s(started_s: float, run_time_s: float, now_s: float) -> float:
     is more.
 
     For a terminating pod, the start is its deletionTimestamp and the run time is 0. The end moves only when it has
-    passed, so repeated calls agree. A negative run time counts as 0: the loop would not end with it.
+    passed, so repeated calls agree. `run_time_s` is not negative, else the loop would not end.
     """
-    end_s = started_s + max(0.0, run_time_s)
+    end_s = started_s + run_time_s
     while end_s <= now_s:
         end_s = max(end_s + (end_s - started_s), end_s + OVERRUN_STEP_S)
     return end_s

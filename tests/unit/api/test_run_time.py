@@ -35,6 +35,7 @@ def stated(annotations: dict[str, str], deadline_s: int | None = None) -> tuple[
         ({}, None, None, 7.0, (7, DEFAULT)),
         ({}, None, None, None, (math.inf, "")),
         ({}, None, 30, None, (30, DEADLINE)),
+        ({}, None, -(2**63), None, (0, DEADLINE)),
         ({EXPECTED_RUNTIME: "1h"}, None, 30, None, (30, DEADLINE)),
         ({EXPECTED_RUNTIME: "10s"}, None, 30, None, (10, EXPECTED_RUNTIME)),
     ],

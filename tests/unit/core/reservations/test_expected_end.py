@@ -6,6 +6,8 @@ import math
 
 import pytest
 
+from gangsched.api.keys import run_time_metadata
+from gangsched.api.run_time import run_time_s
 from gangsched.core.reservations.expected_end import expected_end_s
 
 
@@ -29,5 +31,6 @@ def test_expected_ends(run_time_s: float, now_s: float, end_s: float) -> None:
 
 
 def test_a_negative_run_time_ends() -> None:
-    """Objects may say anything: at -2**63 s, steps of ten minutes are lost in rounding."""
-    assert 2e9 < expected_end_s(-62_135_596_800, -(2.0**63), 2e9) < 1e12
+    """Objects may say anything: from -2**63 s on, steps of ten minutes would never come to an end."""
+    stated_s = run_time_s(run_time_metadata({}, {}, -(2**63)), None, None)
+    assert 2e9 < expected_end_s(-62_135_596_800, stated_s, 2e9) < 1e12
