@@ -95,7 +95,7 @@ class States:
             return pods
         fewest = sum(min(each.count for each in group) for claim in claims for group in self.asked(claim))
         suffice = sum(not self.use.is_taken(at) for at in places) // max(1, fewest)
-        return min(pods, max(suffice, self.faulty))
+        return min(pods, max(1, suffice) if self.faulty else suffice)
 
     def _kind(self, questions: Questions, at: int, found: PoolDevice) -> Hashable:
         """The part of a device's state that taking devices does not change; None if no request may use it."""
