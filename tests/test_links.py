@@ -43,5 +43,6 @@ def test_yaml_on_a_page_can_be_applied(name: str) -> None:
     """Whatever wraps the lines of a page must leave its blocks as they are: every document in them is one object."""
     for block in BLOCK.findall((ROOT / name).read_text(encoding="utf-8")):
         documents = list(yaml.safe_load_all(block))
+        assert all(documents), block
         assert all(isinstance(each, dict | list) for each in documents), block
         assert all(("apiVersion" in each) is ("kind" in each) for each in documents), block

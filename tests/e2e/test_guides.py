@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-import yaml
 from control_plane import ControlPlane
 from control_plane import objects as make
 from control_plane.api import Api
@@ -101,9 +100,6 @@ def test_an_output_that_differs_is_seen(plane: ControlPlane) -> None:
 def test_guides_that_show_commands_are_found() -> None:
     """A page whose blocks are written in another way would pass unseen."""
     assert {page.stem for page in GUIDES if typed(page)} == {"first-gang", "operators", "beside-others", "devices"}
-    for page in GUIDES:
-        for block in re.findall(r"(?ms)^```yaml\n(.*?)^```", page.read_text()):
-            assert all(yaml.safe_load_all(block)), page.name
 
 
 @pytest.mark.parametrize("page", [*GUIDES, ROOT / "docs" / "troubleshooting.md"], ids=lambda page: page.stem)
