@@ -100,19 +100,3 @@ def test_an_output_that_differs_is_seen(plane: ControlPlane) -> None:
 def test_guides_that_show_commands_are_found() -> None:
     """A page whose blocks are written in another way would pass unseen."""
     assert {page.stem for page in GUIDES if typed(page)} == {"first-gang", "operators", "beside-others", "devices"}
-
-
-@pytest.mark.parametrize("page", [*GUIDES, ROOT / "docs" / "troubleshooting.md"], ids=lambda page: page.stem)
-def test_links_lead_somewhere(page: Path) -> None:
-    """Files exist, and so do the headings that are linked to."""
-    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
-        path, _, heading = target.partition("#")
-        file = (page.parent / path) if path else page
-        assert file.exists(), target
-        if heading:
-            assert heading in {_anchor(line) for line in re.findall(r"(?m)^#+ (.*)$", file.read_text())}, target
-
-
-def _anchor(heading: str) -> str:
-    """As GitHub makes it."""
-    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
