@@ -131,7 +131,8 @@ class Daemon:
             runtime=runtime,
         )
         self.preemption.preceding.conditions = self.status
-        self.recorder = Recorder(self._connection_pool, self.binder, limits=rates, runtime=runtime)
+        urgent = (self.binder.in_flight, self.preemption.in_flight)
+        self.recorder = Recorder(self._connection_pool, urgent, limits=rates, runtime=runtime)
         self.loop = Loop(
             self.state,
             Ports(self.volumes, self._tell, self.preemption.order, LoopClocks(runtime)),
@@ -311,7 +312,7 @@ class Daemon:
         if self.settings.node_selector and not len(stores["nodes"]):
             self._log.warning(f"No node has the labels of node_selector: {self.settings.node_selector}.")
         await asyncio.sleep(QUIET_AFTER_S)  # what was waiting for us is being bound now, and that comes first
-        await wait_for_event(self.binder.idle, QUIET_WITHIN_S, sleep=asyncio.sleep)
+        await wait_for_event(self.binder.in_flight.idle, QUIET_WITHIN_S, sleep=asyncio.sleep)
         self.informers.backlog_bound.set()
         gc.collect()
         gc.freeze()

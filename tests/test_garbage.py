@@ -104,7 +104,7 @@ async def test_a_write_that_is_refused_leaves_nothing_for_the_collector() -> Non
     outbox: Outbox[_Order] = Outbox(
         _Refused(),
         Kind(noun="orders", levels=(Level(patience_s=1.0, workers=1),)),
-        binding=FakeBinds(time),
+        urgent=(FakeBinds(time).in_flight,),
         runtime=time.runtime(),
     )
     task = asyncio.create_task(outbox.run())

@@ -49,7 +49,7 @@ class KubeParts:
         runtime = Runtime(warn=report)
         self.binder = Binder(client, self.messages.append, runtime=runtime)
         self.status = StatusWriter(client, self.binder, runtime=runtime)
-        self.recorder = Recorder(client, self.binder, runtime=runtime)
+        self.recorder = Recorder(client, (self.binder.in_flight,), runtime=runtime)
 
     async def until(self, holds: Callable[[], bool], within_s: float = 10.0) -> None:
         async with asyncio.timeout(within_s):

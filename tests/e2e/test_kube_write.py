@@ -111,7 +111,7 @@ async def test_events(control_plane: ControlPlane) -> None:
         assert events["Odd"]["regarding"]["kind"] == "Node"
 
         clock = 0.0
-        recorder = Recorder(ports.client, ports.binder, runtime=Runtime(now=lambda: clock, sleep=_instant))
+        recorder = Recorder(ports.client, (ports.binder.in_flight,), runtime=Runtime(now=lambda: clock, sleep=_instant))
         task = asyncio.create_task(recorder.run())
         recorder.record(RecordEvent(about, "Again", "same"))
         await recorder.drain(5)

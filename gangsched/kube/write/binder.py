@@ -4,8 +4,8 @@ Invariant: a bind counts as refused only after an answer that proves it. After a
 carried out, so the pod keeps its room: the bind is sent again to the same node while the pod still fits there, and the
 pod is read until the result is certain. The server accepts only one of two binds of a pod. A failed bind is never
 retried here. A bind that the write gate stops has failed, unless it was already sent. Binds take precedence over all
-other writes, which wait by `idle` and `fate`; undecided binds delay no other write. The binder does *not* choose or
-release nodes.
+other writes, which wait by `in_flight` and `fate`; undecided binds delay no other write. The binder does *not* choose
+or release nodes.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from gangsched.kube.http.faults import NOT_FOUND, ApiFault, Fault, Fenced, Unrea
 from gangsched.kube.ports import RestClient, Runtime, Sink
 from gangsched.kube.waiting import wait_for_event
 from gangsched.kube.write.binding import encode_binding, outcome_of, pod_path
+from gangsched.kube.write.pause import InFlight
 from gangsched.kube.write.recent import Recent
 from gangsched.model.protocol import Bind, BindFailed, BindGone, Bound, Outcome
 
@@ -124,15 +125,12 @@ class Binder:
         self._observe = observe
         self._runtime = runtime
         self._queue: asyncio.Queue[_Attempt] = asyncio.Queue()
-        self._queued = 0  # or being sent for the first time
         self._slots = asyncio.Semaphore(connections)  # of those sent or read again
         self._pending: dict[str, _Attempt] = {}
         self._bound: Recent[str, None] = Recent(runtime.now, for_s=BOUND_REMEMBERED_S)
         self._answered = asyncio.Event()
         self._answered.set()
-        self.idle = asyncio.Event()
-        self.idle.set()
-        self.idle_since_s = float("-inf")
+        self.in_flight = InFlight(runtime.now)  # binds that are queued, or being sent for the first time
 
     @property
     def pending(self) -> int:
@@ -178,9 +176,8 @@ class Binder:
     def _enter(self, attempt: _Attempt) -> None:
         self._pending[attempt.bind.uid] = attempt
         self._queue.put_nowait(attempt)
-        self._queued += 1
         self._answered.clear()
-        self.idle.clear()
+        self.in_flight.begin()
 
     async def run(self) -> None:
         """Bind until cancelled; unanswered binds are then resolved by the next start (semantics B4)."""
@@ -200,10 +197,7 @@ class Binder:
                 deciding.create_task(
                     self._decide(attempt), name=f"bind of {attempt.bind.namespace}/{attempt.bind.name}"
                 )
-            self._queued -= 1
-            if not self._queued:
-                self.idle.set()
-                self.idle_since_s = self._runtime.now()
+            self.in_flight.end()
 
     async def _decide(self, attempt: _Attempt) -> None:
         """Repeat the steps of a bind until it is decided."""

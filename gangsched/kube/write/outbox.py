@@ -1,9 +1,9 @@
-"""The outbox: pending writes, of which only the last one per object is sent, never before a bind.
+"""The outbox: pending writes, of which only the last one per object is sent, after more urgent requests.
 
 Invariant: an order is in exactly one `_Stage`. A newer value of the same key replaces an unsent one. One worker at a
 time writes a key, in order. A fault is retried with back-off until the order is done, replaced or refused. Namespaces
-alternate, within the rates of `WriteLimits`. An order waits for a pause between binds as long as its `Level` allows.
-The `Writer` decides what is written and whether it still must be written.
+alternate, within the rates of `WriteLimits`. An order waits for a pause between urgent requests as long as its `Level`
+allows. The `Writer` decides what is written and whether it still must be written.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Generic, TypeVar
@@ -21,7 +21,7 @@ from gangsched.kube.http.faults import FORBIDDEN, NOT_FOUND, UNPROCESSABLE, ApiF
 from gangsched.kube.ports import Runtime
 from gangsched.kube.waiting import wait_for_event
 from gangsched.kube.write.fair_queue import FairQueue
-from gangsched.kube.write.pause import INSTANT_S, Binding, Pause
+from gangsched.kube.write.pause import INSTANT_S, InFlight, Pause
 from gangsched.kube.write.rate_limits import TokenBuckets, WriteBudget, WriteLimits
 from gangsched.kube.write.writer import UNLIMITED, IsDue, Kind, Level, Namespaced, OutboxCounts, Writer
 
@@ -73,13 +73,15 @@ class Outbox(Generic[V]):
         writer: Writer[V],
         kind: Kind,
         *,
-        binding: Binding,
+        urgent: Sequence[InFlight],
         budget: WriteBudget | None = None,
         level: Callable[[V], int] = lambda value: 0,
         counts: OutboxCounts | None = None,
         runtime: Runtime,
     ) -> None:
-        """`level` is the index of an order's level; without a `budget` namespaces take turns at any rate."""
+        """`urgent` requests are sent first. `level` is the index of an order's level; without a `budget` namespaces
+        take turns at any rate.
+        """
         self.counts = counts or OutboxCounts()
         self.empty = asyncio.Event()
         self.empty.set()
@@ -89,7 +91,7 @@ class Outbox(Generic[V]):
         self._keys: TokenBuckets[Hashable] = TokenBuckets(kind.rate, runtime.now)
         self._level_of = level
         self._runtime = runtime
-        self._pause = Pause(binding, runtime)
+        self._pause = Pause(urgent, runtime)
         self._orders: dict[Hashable, _Order[V]] = {}
         self._queues = [_Queue[V]() for _ in kind.levels]
         self._later: list[tuple[float, int, _Order[V]]] = []
@@ -253,7 +255,7 @@ class Outbox(Generic[V]):
             await wait_for_event(queue.filled, wait_s, sleep=self._runtime.sleep)
 
     def _pause_s(self, queue: _Queue[V], level: Level) -> float:
-        """The pause between binds that has to come before the next order; 0 when none has to, or patience is over."""
+        """The pause between urgent requests that must precede the next order; 0 if none, or if patience is over."""
         pause_s = 0.0 if self._draining else level.pause_s
         if not self._pause.missing_s(pause_s):
             return 0.0

@@ -1,4 +1,4 @@
-"""Pauses between binds, in which all other writes are sent.
+"""Pauses between binds, and between the writes of preemption, in which all other writes are sent.
 
 Invariant: conditions, statuses and Events never delay a bind; they wait here, each up to its own limit.
 """
@@ -6,7 +6,7 @@ Invariant: conditions, statuses and Events never delay a bind; they wait here, e
 from __future__ import annotations
 
 import asyncio
-from typing import Protocol
+from collections.abc import Callable, Sequence
 
 from gangsched.kube.ports import Runtime
 from gangsched.kube.waiting import wait_for_event
@@ -15,32 +15,49 @@ INSTANT_S = 1e-6
 """Shorter waits are none: differences of floats are not exact."""
 
 
-class Binding(Protocol):
-    """Whether binds are in flight: `idle` is set while there is none, since `idle_since_s`."""
+class InFlight:
+    """Requests in flight: `idle` is set while there is none, since `idle_since_s`."""
 
-    idle: asyncio.Event
-    idle_since_s: float
+    def __init__(self, now: Callable[[], float]) -> None:
+        self.idle = asyncio.Event()
+        self.idle.set()
+        self.idle_since_s = float("-inf")
+        self._now = now
+        self._number = 0
+
+    def begin(self) -> None:
+        """A request is to be sent."""
+        self._number += 1
+        self.idle.clear()
+
+    def end(self) -> None:
+        """A request was answered, or is not sent."""
+        self._number -= 1
+        if not self._number:
+            self.idle.set()
+            self.idle_since_s = self._now()
 
 
 class Pause:
-    """Waits for pauses between binds."""
+    """Waits for pauses in which none of several kinds of requests is in flight."""
 
-    def __init__(self, binding: Binding, runtime: Runtime) -> None:
-        self._binding = binding
+    def __init__(self, urgent: Sequence[InFlight], runtime: Runtime) -> None:
+        self._urgent = urgent
         self._runtime = runtime
 
     def missing_s(self, pause_s: float) -> float:
-        """Seconds without a bind in flight until the pause lasts `pause_s`; 0 if it already does."""
-        if not self._binding.idle.is_set():
+        """Seconds without a request in flight until the pause lasts `pause_s`; 0 if it already does."""
+        if not all(each.idle.is_set() for each in self._urgent):
             return pause_s or INSTANT_S
-        left_s = self._binding.idle_since_s + pause_s - self._runtime.now()
+        left_s = max(each.idle_since_s for each in self._urgent) + pause_s - self._runtime.now()
         return left_s if left_s > INSTANT_S else 0.0
 
     async def wait(self, pause_s: float, *, until_s: float) -> None:
-        """Return once no bind has been in flight for `pause_s`, at `until_s` at the latest."""
+        """Return once no request has been in flight for `pause_s`, at `until_s` at the latest."""
         runtime = self._runtime
         while (missing_s := self.missing_s(pause_s)) and (left_s := until_s - runtime.now()) > 0:
-            if self._binding.idle.is_set():
+            busy = next((each for each in self._urgent if not each.idle.is_set()), None)
+            if busy is None:
                 await runtime.sleep(min(left_s, missing_s))
             else:
-                await wait_for_event(self._binding.idle, left_s, sleep=runtime.sleep)
+                await wait_for_event(busy.idle, left_s, sleep=runtime.sleep)

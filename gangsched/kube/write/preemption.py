@@ -13,7 +13,8 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cache
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -35,6 +36,7 @@ from gangsched.kube.ports import RestClient, Runtime, Sink
 from gangsched.kube.waiting import wait_for_event
 from gangsched.kube.write.binding import pod_path
 from gangsched.kube.write.eviction import Said, after, disruption_target, evict_request, read_back
+from gangsched.kube.write.pause import InFlight
 from gangsched.kube.write.preceding import Preceding
 from gangsched.kube.write.spelling import rfc3339
 from gangsched.kube.write.status import not_scheduled
@@ -49,18 +51,22 @@ from gangsched.model.protocol import (
     PreemptionOrder,
     PreemptionPrepared,
     PreparePreemption,
+    SetPodCondition,
 )
 
 # Reported in place of the API server's sentence, which names the pod: it may be another namespace's (V22).
 NO_EVICTIONS = "gangsched may not create pods/eviction"
 NO_DELETIONS = "gangsched may not delete pods"
+Status: TypeAlias = dict[str, Any]
 FINAL = frozenset({BAD_REQUEST, FORBIDDEN, UNPROCESSABLE})
 """Answers to a patch that another try does not change."""
 PREPARE_S = 10.0
 """How long a patch is tried: the room of the nomination is kept off others meanwhile."""
 MARK_AGAIN_S = 5.0
 MARK_AGAIN_AFTER_S = 1.0
-"""A pod without a grace period is gone by then, and nobody reads why: in a wave of preemption a write in eight."""
+"""A pod without a grace period is gone by then, and nobody reads why: in a wave of preemption a write in eight. While
+the wave lasts, such pods take longer to go, and this write waits for `MARK_AGAIN_WAITS` times as long."""
+MARK_AGAIN_WAITS = 5
 EVICT_FIRST_S, EVICT_LIMIT_S = 1.0, 10.0
 COUNTED = {
     EvictionResult.DONE: "evicted",
@@ -125,6 +131,7 @@ class PreemptionWriter:
         self._runtime = runtime
         self._slots = asyncio.Semaphore(connections)
         self.preceding = Preceding()
+        self.in_flight = InFlight(runtime.now)
         self._orders: asyncio.Queue[PreemptionOrder] = asyncio.Queue()
         self._under_way: defaultdict[str, _Preemption] = defaultdict(_Preemption)
         self._turns: dict[str, asyncio.Task[None]] = {}
@@ -205,29 +212,36 @@ class PreemptionWriter:
 
     async def _nominate(self, member: NominatedMember, over: asyncio.Event) -> str:
         """Say where a member is to go, and what is about to be said of it; why that failed, "" if it did not."""
-        status: dict[str, Any] = {"nominatedNodeName": member.node}
-        if (told := self.preceding.nominates(member.uid)) is not None:
-            status["conditions"] = [not_scheduled(told, self._runtime.wall())]
+
+        @cache  # another try says the same
+        def told() -> SetPodCondition | None:
+            return self.preceding.nominates(member.uid)
+
+        def status() -> Status:
+            carried = told()
+            conditions = {} if carried is None else {"conditions": [not_scheduled(carried, self._runtime.wall())]}
+            return {"nominatedNodeName": member.node, **conditions}
+
         is_written = False
         try:
             failed = await self._patch(member, status, over, PREPARE_S)
             is_written = not failed
         finally:
-            self.preceding.nominated(told, is_written=is_written)
+            self.preceding.nominated(told(), is_written=is_written)
         return failed
 
     async def _mark(self, victim: PodRef | Evict, over: asyncio.Event, within_s: float) -> str:
         """Say why a victim goes; one that is gone needs to be told nothing."""
-        status = {"conditions": [disruption_target(rfc3339(self._runtime.wall()))]}
-        return await self._patch(victim, status, over, within_s, may_be_gone=True)
+        status: Status = {"conditions": [disruption_target(rfc3339(self._runtime.wall()))]}
+        return await self._patch(victim, lambda: status, over, within_s, may_be_gone=True)
 
     async def _cancel(self, order: CancelPreemption) -> None:
         """Take nominations back; what cannot be written is void once its pod is bound, and a restart looks again."""
         never = asyncio.Event()
-        status = {"nominatedNodeName": None}
+        status: Status = {"nominatedNodeName": None}
         try:
             await asyncio.gather(
-                *(self._patch(member, status, never, PREPARE_S, may_be_gone=True) for member in order.members)
+                *(self._patch(member, lambda: status, never, PREPARE_S, may_be_gone=True) for member in order.members)
             )
         finally:
             for member in order.members:
@@ -237,7 +251,7 @@ class PreemptionWriter:
     async def _patch(
         self,
         pod: NominatedMember | PodRef | Evict,
-        status: dict[str, Any],
+        status: Callable[[], Status],
         over: asyncio.Event,
         within_s: float,
         *,
@@ -245,9 +259,13 @@ class PreemptionWriter:
     ) -> str:
         """PATCH pods/status, again for `within_s` where that may help; why it failed, "" if it did not.
 
-        The uid in the body is a precondition: a pod recreated under the name is not touched.
+        The uid in the body is a precondition: a pod recreated under the name is not touched. `status` is asked when a
+        connection is free, which may be seconds later.
         """
-        body = msgspec.json.encode({"metadata": {"uid": pod.uid}, "status": status})
+
+        def body() -> bytes:
+            return msgspec.json.encode({"metadata": {"uid": pod.uid}, "status": status()})
+
         backoff, ends_s = Backoff(0.1, 5.0, rng=self._runtime.rng), self._runtime.now() + within_s
         while True:
             try:
@@ -298,7 +316,10 @@ class PreemptionWriter:
         self._sink(Evicted(order.id, order.uid, result, "" if done else message))
         if not done:
             return
-        await wait_for_event(over, MARK_AGAIN_AFTER_S, sleep=self._runtime.sleep)
+        for _ in range(MARK_AGAIN_WAITS):
+            is_over = await wait_for_event(over, MARK_AGAIN_AFTER_S, sleep=self._runtime.sleep)
+            if is_over or self.in_flight.idle.is_set() or self._is_gone(order.uid):
+                break
         if not self._is_gone(order.uid):
             self.counts.marked_again += 1
             await self._mark(order, over, MARK_AGAIN_S)
@@ -311,7 +332,7 @@ class PreemptionWriter:
             return Said("the eviction is no longer needed", EvictionResult.FAILED), None
         method, path, body = evict_request(order)
         try:
-            await self._request(method, path, body)
+            await self._request(method, path, lambda: body)
         except Fault as fault:
             said = after(fault)
             if said.may_lack_right and not await self._may_evict(order):
@@ -342,10 +363,20 @@ class PreemptionWriter:
             return True  # unknown; the next answer will tell
 
     async def _request(
-        self, method: str, path: str, body: bytes | None = None, content_type: str = "application/json"
+        self,
+        method: str,
+        path: str,
+        body: Callable[[], bytes | None] = lambda: None,
+        content_type: str = "application/json",
     ) -> bytes:
-        async with self._slots:
-            return await self._client.request(method, path, body, content_type=content_type, timeout_s=self._timeout_s)
+        self.in_flight.begin()
+        try:
+            async with self._slots:
+                return await self._client.request(
+                    method, path, body(), content_type=content_type, timeout_s=self._timeout_s
+                )
+        finally:
+            self.in_flight.end()
 
 
 def _is_gone(fault: Fault) -> bool:

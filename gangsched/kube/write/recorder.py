@@ -1,14 +1,15 @@
 """Recorder: writes Events (events.k8s.io/v1), after all other writes (semantics E2).
 
-Invariant: recording never blocks and never delays a bind. If the queue is full, Normal Events about pods are dropped
-first, oldest first, and counted. The same text about the same object within ten minutes is one Event with a series,
-whose count is written at most once a minute; a bind of the pod, or its deletion, ends the series. Events about one
-object are limited as by client-go's spam filter. An Event is tried a few times and then dropped.
+Invariant: recording never blocks, and delays neither a bind nor an eviction. If the queue is full, Normal Events about
+pods are dropped first, oldest first, and counted. The same text about the same object within ten minutes is one Event
+with a series, whose count is written at most once a minute; a bind of the pod, or its deletion, ends the series. Events
+about one object are limited as by client-go's spam filter. An Event is tried a few times and then dropped.
 """
 
 from __future__ import annotations
 
 import socket
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -18,7 +19,7 @@ from gangsched.kube.http.client import JSON, MERGE_PATCH
 from gangsched.kube.http.faults import BAD_REQUEST, CONFLICT, FORBIDDEN, NOT_FOUND, UNPROCESSABLE, ApiFault
 from gangsched.kube.ports import RestClient, Runtime
 from gangsched.kube.write.outbox import Outbox
-from gangsched.kube.write.pause import Binding
+from gangsched.kube.write.pause import InFlight
 from gangsched.kube.write.rate_limits import TokenBuckets, WriteBudget, WriteLimits
 from gangsched.kube.write.recent import Recent
 from gangsched.kube.write.spelling import micro_time
@@ -41,7 +42,7 @@ LEVELS = (
     Level(pause_s=0.2, patience_s=5.0, workers=2),
 )
 """Events about gangs do not wait behind those of their many members. Of Normal Events about pods there is one for each
-bind, and to the API server it is as much work as the bind."""
+bind and each victim, and to the API server it is as much work as the bind."""
 EVENTS = Kind(noun="Events", levels=LEVELS, tries=4, final=frozenset({BAD_REQUEST, FORBIDDEN, UNPROCESSABLE}))
 
 
@@ -81,14 +82,14 @@ class Recorder:
     def __init__(
         self,
         client: RestClient,
-        binding: Binding,
+        urgent: Sequence[InFlight],
         *,
         instance: str | None = None,
         capacity: int = 10_000,
         limits: WriteLimits = WriteLimits(),  # noqa: B008  (frozen)
         runtime: Runtime = Runtime(),  # noqa: B008  (frozen)
     ) -> None:
-        """`instance` is who reports, the host's name by default.
+        """`urgent` requests are sent first. `instance` is who reports, the host's name by default.
 
         `capacity` bounds the Events that are not yet written, and the objects whose Events are remembered; client-go
         remembers 4,096 Events.
@@ -102,7 +103,7 @@ class Recorder:
         self._outbox: Outbox[_Entry] = Outbox(
             self,
             replace(EVENTS, capacity=capacity),
-            binding=binding,
+            urgent=urgent,
             budget=WriteBudget(limits, runtime.now),
             level=lambda entry: entry.level,
             counts=self.counts,

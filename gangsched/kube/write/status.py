@@ -21,7 +21,7 @@ from gangsched.kube.ports import RestClient, Runtime
 from gangsched.kube.write.binder import BindFate
 from gangsched.kube.write.binding import pod_path
 from gangsched.kube.write.outbox import Outbox
-from gangsched.kube.write.pause import Binding
+from gangsched.kube.write.pause import InFlight
 from gangsched.kube.write.rate_limits import WriteBudget, WriteLimits
 from gangsched.kube.write.recent import Recent
 from gangsched.kube.write.spelling import rfc3339
@@ -39,8 +39,10 @@ IN_A_PAUSE = Level(pause_s=0.2, patience_s=5.0, workers=8)
 """To the API server a status is as much work as two binds: a gang that starts and ends meanwhile is told once."""
 
 
-class BindProgress(Binding, Protocol):
+class BindProgress(Protocol):
     """The part of the binder that status writers need."""
+
+    in_flight: InFlight
 
     def fate(self, uid: str) -> BindFate | None:
         """Result of the last bind of a pod, if known."""
@@ -65,18 +67,21 @@ class StatusWriter:
         self.conditions: Outbox[SetPodCondition] = Outbox(
             self._pods,
             Kind(noun="pod conditions", levels=(SOON,), rate=limits.object),
-            binding=binds,
+            urgent=(binds.in_flight,),
             budget=budget,
             runtime=runtime,
         )
         self.timeouts: Outbox[MarkTimedOut] = Outbox(
-            TimeoutAnnotations(client), Kind(noun="timeout annotations", levels=(SOON,)), binding=binds, runtime=runtime
+            TimeoutAnnotations(client),
+            Kind(noun="timeout annotations", levels=(SOON,)),
+            urgent=(binds.in_flight,),
+            runtime=runtime,
         )
         self.pod_groups: Outbox[SetPodGroupStatus] = Outbox(
             self._statuses,
             Kind(noun="PodGroup status", levels=(SOON, IN_A_PAUSE), rate=limits.object),
             level=lambda order: 0 if order.urgent else 1,
-            binding=binds,
+            urgent=(binds.in_flight,),
             budget=budget,
             runtime=runtime,
         )

@@ -145,6 +145,7 @@ class Nominations:
                 self.taken.take(victim.group, victim.uid)
         group.nominated = True
         self._registry.changed(group.id)
+        self._reports.note(group.id, now_s, at_once=True)  # so that one write nominates a pod and says why it waits
         return [PreparePreemption(record.id, record.members, _refs(record.victims.values()))]
 
     def _record(self, group: str, decision: Preemption, now_s: float) -> NominationRecord:

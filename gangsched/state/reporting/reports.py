@@ -65,9 +65,9 @@ class Reports:
         for group_id in self.reservations.update(reservations, wall_s=wall_s):
             self.note(group_id, now_s)
 
-    def note(self, group_id: str, now_s: float) -> None:
-        """Report a changed group once it no longer changes."""
-        self._look_at(group_id, now_s + self._settle_s)
+    def note(self, group_id: str, now_s: float, *, at_once: bool = False) -> None:
+        """Report a changed group once it no longer changes, or `at_once`."""
+        self._look_at(group_id, now_s if at_once else now_s + self._settle_s)
 
     def answered(self, record: GangRecord, member: Member, outcome: Outcome) -> None:
         """Record that the bind of one of the gang's members was answered."""

@@ -21,6 +21,7 @@ from gangsched.kube.http.client import JSON, ApiClient, connect
 from gangsched.kube.http.faults import Fault
 from gangsched.kube.ports import Runtime, Warn, silent
 from gangsched.kube.write.binder import BindFate
+from gangsched.kube.write.pause import InFlight
 from tests.server_thread import Handler
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
@@ -74,10 +75,7 @@ class FakeBinds:
     """A binder that is as busy as the test says."""
 
     def __init__(self, time: FakeTime) -> None:
-        self._time = time
-        self.idle = asyncio.Event()
-        self.idle.set()
-        self.idle_since_s = float("-inf")
+        self.in_flight = InFlight(time.now)
         self.fates: dict[str, BindFate] = {}
 
     def fate(self, uid: str) -> BindFate | None:
@@ -85,12 +83,11 @@ class FakeBinds:
 
     def begin(self) -> None:
         """Binds are under way."""
-        self.idle.clear()
+        self.in_flight.begin()
 
     def end(self) -> None:
         """None are any more."""
-        self.idle_since_s = self._time.now()
-        self.idle.set()
+        self.in_flight.end()
 
 
 class Sent(NamedTuple):

@@ -93,7 +93,7 @@ async def test_outcomes(post: Answer, gets: tuple[Answer, ...], outcome: Message
     """What the API server says decides the outcome; where that is not enough, the pod itself does (B3)."""
     async with at_work(answers(post, *gets)) as desk:
         desk.binder.submit([BIND])
-        await desk.binder.idle.wait()
+        await desk.binder.in_flight.idle.wait()
         assert desk.outcomes == [outcome]
         assert len(desk.api.of("GET")) == len(gets)
 
@@ -169,7 +169,7 @@ async def test_a_bind_that_does_not_fit_any_more_is_not_sent() -> None:
     async with at_work() as desk:
         desk.sendable = [False]
         desk.binder.submit([BIND])
-        await desk.binder.idle.wait()
+        await desk.binder.in_flight.idle.wait()
         assert desk.outcomes == [BindFailed("u1", "n1", "the node is gone, cordoned or full")]
         assert desk.api.sent == []
 
@@ -199,7 +199,7 @@ async def test_request() -> None:
     """The Binding names pod, uid and node."""
     async with at_work() as desk:
         desk.binder.submit([BIND])
-        await desk.binder.idle.wait()
+        await desk.binder.in_flight.idle.wait()
         (sent,) = desk.api.sent
         assert (sent.method, sent.path) == ("POST", "/api/v1/namespaces/ns/pods/p/binding")
         assert sent.body == {
@@ -232,7 +232,7 @@ async def test_connections_bound_what_is_in_flight() -> None:
         await settle()
         assert (len(desk.api.sent), desk.binder.pending) == (3, 10)
         desk.api.blocked.set()
-        await desk.binder.idle.wait()
+        await desk.binder.in_flight.idle.wait()
         assert sorted(m.uid for m in desk.outcomes if isinstance(m, Bound)) == [f"u{n}" for n in range(10)]
         assert desk.binder.counts.bound == 10
         assert len(desk.observed) == 10
@@ -244,13 +244,13 @@ async def test_fate() -> None:
     async with at_work(lambda sent: fault[0] if sent.method == "POST" else stored()) as desk:
         desk.binder.submit([BIND])
         assert desk.binder.fate("u1") is BindFate.PENDING
-        await desk.binder.idle.wait()
+        await desk.binder.in_flight.idle.wait()
         assert desk.binder.fate("u1") is BindFate.BOUND
         desk.binder.forget("u1")  # it is deleted
         assert desk.binder.fate("u1") is None
         fault[0] = ApiFault(403, "Forbidden", "oops")
         desk.binder.submit([Bind("u2", "ns", "q", "n")])
-        await desk.binder.idle.wait()
+        await desk.binder.in_flight.idle.wait()
         assert desk.binder.fate("u2") is None
 
 
@@ -291,7 +291,7 @@ async def test_undecided_binds_hold_up_nobody() -> None:
             desk.binder.submit([Bind(f"u{number}", "ns", f"p{number}", "n1")])
         await desk.time.advance(1)
         assert desk.binder.pending == 10
-        assert desk.binder.idle.is_set()
+        assert desk.binder.in_flight.idle.is_set()
         desk.binder.submit([Bind("u", "ns", "p", "n1")])
         await settle()
         assert desk.outcomes == [Bound("u", "n1")]
@@ -306,7 +306,7 @@ async def test_what_the_fence_held_back_has_failed_and_nobody_is_asked() -> None
     """It was never sent: that is certain, and a thousand of them cost no request (B3)."""
     async with at_work(lambda sent: Fenced("not ours")) as desk:
         desk.binder.submit([BIND])
-        await desk.binder.idle.wait()
+        await desk.binder.in_flight.idle.wait()
         assert desk.outcomes == [BindFailed("u1", "n1", "not ours")]
         assert desk.api.of("GET") == []
         assert desk.binder.undecided() == ()
@@ -344,7 +344,7 @@ async def test_undecided_binds_go_to_the_next_binder_which_only_reads() -> None:
     async with at_work(lambda sent: stored(node="n1")) as heir:
         heir.binder.adopt(undecided)
         assert heir.binder.fate("u1") is BindFate.PENDING
-        await heir.binder.idle.wait()
+        await heir.binder.in_flight.idle.wait()
         assert heir.outcomes == [Bound("u1", "n1")]
         assert heir.api.of("POST") == []
     async with at_work(lambda sent: stored()) as heir:

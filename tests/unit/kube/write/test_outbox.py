@@ -41,7 +41,7 @@ class Desk:
         self.outbox: Outbox[Order] = Outbox(
             self,
             Kind(noun="orders", levels=(Level(patience_s=1.0, workers=4),) * levels, capacity=capacity, final=final),
-            binding=self.binds,
+            urgent=(self.binds.in_flight,),
             budget=WriteBudget(limits, runtime.now),
             level=lambda order: int(order.name == "minor") if levels > 1 else 0,
             runtime=runtime,

@@ -3,35 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 
 import pytest
 
 from gangsched.kube.http.faults import ApiFault, Cause, Fenced, Unreachable
 from gangsched.kube.http.permissions import PATH as REVIEWS
-from gangsched.kube.write.preemption import MARK_AGAIN_AFTER_S, PreemptionWriter
-from gangsched.kube.write.status import StatusWriter
+from gangsched.kube.write.preemption import MARK_AGAIN_AFTER_S, MARK_AGAIN_WAITS
 from gangsched.model.protocol import (
     CancelPreemption,
     Evict,
     Evicted,
     EvictionDelayed,
     EvictionResult,
-    Message,
     NominatedMember,
-    PodRef,
     PreemptionPrepared,
     PreparePreemption,
-    SetPodCondition,
 )
-from tests.unit.kube.fakes import Answer, FakeBinds, FakeRequests, FakeTime, Sent, settle
+from tests.unit.kube.fakes import Answer, Sent, settle
+from tests.unit.kube.write.preempting import EVICT, MEMBERS, PREPARE, Desk, at_work
 
-MEMBERS = (NominatedMember("m0", "ns", "high-0", "n0"), NominatedMember("m1", "ns", "high-1", "n1"))
-VICTIMS = (PodRef("v0", "ns", "low-0"), PodRef("v1", "ns", "low-1"))
-PREPARE = PreparePreemption("1", MEMBERS, VICTIMS)
-EVICT = Evict("1", "v0", "ns", "low-0", 1_100.0)
-"""Its deadline is 100 s after the beginning of a test."""
 NOT_FOUND = ApiFault(404, "NotFound", 'pods "low-0" not found')
 CONFLICT = ApiFault(409, "Conflict", "uid in precondition: v0, UID in object meta: v9")
 LOST = Unreachable("No answer.")
@@ -44,40 +35,6 @@ FORBIDDEN = ApiFault(403, "Forbidden", 'cannot create resource "pods/eviction"')
 ALIVE = {"metadata": {"uid": "v0"}}
 TERMINATING = {"metadata": {"uid": "v0", "deletionTimestamp": "2026-01-01T00:00:00Z"}}
 RECREATED = {"metadata": {"uid": "v9"}}
-
-
-class Desk:
-    """A writer at work in fake time."""
-
-    def __init__(self, answer: Callable[[Sent], Answer] | None) -> None:
-        self.time = FakeTime()
-        self.api = FakeRequests(answer)
-        self.told: list[Message] = []
-        self.warnings: list[str] = []
-        self.wanted = True
-        self.gone: set[str] = set()
-        self.writer = PreemptionWriter(
-            self.api,
-            self.told.append,
-            may_send=lambda order: self.wanted,
-            is_gone=self.gone.__contains__,
-            runtime=self.time.runtime(self.warnings.append),
-        )
-
-    def evictions(self) -> list[Sent]:
-        """The evictions sent so far."""
-        return [sent for sent in self.api.sent if sent.path.endswith("/eviction")]
-
-
-@asynccontextmanager
-async def at_work(answer: Callable[[Sent], Answer] | None = None) -> AsyncIterator[Desk]:
-    desk = Desk(answer)
-    task = asyncio.create_task(desk.writer.run())
-    try:
-        yield desk
-    finally:
-        task.cancel()
-        await asyncio.wait({task})
 
 
 def evictions(*posts: Answer, get: Answer = ALIVE, allowed: bool = True) -> Callable[[Sent], Answer]:
@@ -102,11 +59,6 @@ def kinds(desk: Desk) -> list[str]:
         for sent in desk.api.sent
         if sent.method != "GET"
     ]
-
-
-def waits(desk: Desk, uid: str) -> bool:
-    """Whether a refusal of the pod would wait for a write about its nomination."""
-    return desk.writer.preceding.precedes(SetPodCondition(uid, "ns", "pod", "Unschedulable", "no room"))
 
 
 async def test_members_are_nominated_before_a_victim_is_marked() -> None:
@@ -216,6 +168,24 @@ async def test_the_condition_is_written_once_more_after_the_eviction() -> None:
         assert desk.told == [Evicted("1", "v0", EvictionResult.DONE)]
 
 
+async def test_the_condition_waits_for_the_end_of_a_wave() -> None:
+    """While other evictions are in flight, victims take longer to go; if they are still there, it is written then."""
+    for waits, gone in ((1, False), (MARK_AGAIN_WAITS, False), (2, True)):
+        async with at_work() as desk:
+            desk.writer.order(EVICT)
+            await settle()
+            desk.writer.in_flight.begin()
+            for _ in range(waits - 1):
+                await desk.time.advance(MARK_AGAIN_AFTER_S)
+                assert kinds(desk) == ["evict low-0"]
+            if gone:
+                desk.gone.add("v0")
+            elif waits < MARK_AGAIN_WAITS:
+                desk.writer.in_flight.end()
+            await desk.time.advance(MARK_AGAIN_AFTER_S)
+            assert kinds(desk) == ["evict low-0", *(() if gone else ("mark low-0",))]
+
+
 async def test_the_condition_of_a_pod_that_is_there_is_written_at_once_when_the_nomination_is_over() -> None:
     """V13 (5): a cancellation and a shutdown wait for nothing but the write."""
     async with at_work() as desk:
@@ -224,6 +194,23 @@ async def test_the_condition_of_a_pod_that_is_there_is_written_at_once_when_the_
         desk.writer.order(CancelPreemption("1", ()))
         await settle()
         assert kinds(desk) == ["evict low-0", "mark low-0"]
+
+
+async def test_other_writes_wait_for_those_of_a_preemption_in_flight() -> None:
+    """From the first nomination to the last answer, also while requests wait for a connection, and if one is lost."""
+    async with at_work(evictions(LOST, {})) as desk:
+        desk.api.blocked = asyncio.Event()
+        desk.writer.order(PREPARE)
+        await settle()
+        assert not desk.writer.in_flight.idle.is_set()
+        desk.api.blocked.set()
+        await settle()
+        assert desk.told == [PreemptionPrepared("1", "")]
+        assert desk.writer.in_flight.idle.is_set()
+        desk.writer.order(EVICT)
+        await settle()
+        assert desk.writer.in_flight.idle.is_set()  # between two tries
+        assert desk.told[1:] == []
 
 
 async def test_a_budget_delays_an_eviction_and_is_told_once() -> None:
@@ -323,74 +310,6 @@ async def test_a_cancelled_preemption_sends_nothing_more_and_takes_nominations_b
         assert [type(told) for told in desk.told] == [EvictionDelayed]
         cleared = desk.api.of("PATCH")
         assert [sent.body["status"] for sent in cleared] == [{"nominatedNodeName": None}] * 2
-
-
-async def test_it_is_told_when_a_nomination_is_cleared() -> None:
-    """V12: also if it cannot be, and not before the last of several orders about the same pod is carried out."""
-    async with at_work() as desk:
-        status = StatusWriter(desk.api, FakeBinds(desk.time), runtime=desk.time.runtime())
-        cleared: list[str] = []
-        vars(status)["cleared"] = cleared.append
-        desk.writer.preceding.conditions = status
-        desk.api.blocked = asyncio.Event()
-        desk.writer.order(CancelPreemption("1", MEMBERS))
-        desk.writer.order(CancelPreemption("1/left", MEMBERS[:1]))
-        await settle()
-        assert [waits(desk, uid) for uid in ("m0", "m1", "other")] == [True, True, False]
-        desk.api.blocked.set()
-        await settle()
-        assert sorted(cleared) == ["m0", "m1"]
-        assert not waits(desk, "m0")
-    async with at_work(lambda sent: Unreachable("The API server is away.")) as desk:
-        desk.writer.order(CancelPreemption("1", MEMBERS))
-        await desk.time.advance(60.0)
-        assert not waits(desk, "m0")
-
-
-async def test_refusal_is_written_once_the_nomination_is_cleared() -> None:
-    """V12: autoscalers pass over a pod with a nomination, so nobody sees a pod that is refused and has one."""
-    async with at_work() as desk:
-        runtime = desk.time.runtime()
-        status = StatusWriter(desk.api, FakeBinds(desk.time), preceded=desk.writer.preceding.precedes, runtime=runtime)
-        desk.writer.preceding.conditions = status
-        writing = asyncio.create_task(status.run())
-        desk.api.blocked = asyncio.Event()
-        desk.writer.order(CancelPreemption("1", MEMBERS[:1]))
-        status.put(SetPodCondition("m0", "ns", "high-0", "Unschedulable", "no room"))
-        await desk.time.advance(5.0)
-        assert [sent.body["status"] for sent in desk.api.sent] == [{"nominatedNodeName": None}]
-        desk.api.blocked.set()
-        await desk.time.advance(1.0)
-        assert [list(sent.body["status"]) for sent in desk.api.sent] == [["nominatedNodeName"], ["conditions"]]
-        writing.cancel()
-        await asyncio.wait({writing})
-
-
-@pytest.mark.parametrize("fails", [False, True])
-async def test_a_nomination_carries_the_condition_of_its_pod(fails: bool) -> None:
-    """V13: one write says where the pod is to go and why it waits; what comes meanwhile is written after it. If it
-    cannot be made, the condition is written by itself."""
-    refusal = ApiFault(422, "Invalid", "no")
-    async with at_work(lambda sent: refusal if fails and "nominatedNodeName" in sent.body["status"] else {}) as desk:
-        status = StatusWriter(
-            desk.api, FakeBinds(desk.time), preceded=desk.writer.preceding.precedes, runtime=desk.time.runtime()
-        )
-        desk.writer.preceding.conditions = status
-        writing = asyncio.create_task(status.run())
-        desk.api.blocked = asyncio.Event()
-        desk.writer.order(PreparePreemption("1", MEMBERS[:1], ()))
-        status.put(SetPodCondition("m0", "ns", "high-0", "Preempting", "first"))
-        await settle()
-        status.put(SetPodCondition("m0", "ns", "high-0", "Preempting", "second"))
-        await desk.time.advance(5.0)
-        assert [sorted(sent.body["status"]) for sent in desk.api.sent] == [["conditions", "nominatedNodeName"]]
-        desk.api.blocked.set()
-        await desk.time.advance(5.0)
-        written = [each["message"] for sent in desk.api.sent for each in sent.body["status"]["conditions"]]
-        assert written == ["first", "second"]
-        assert not status.conditions
-        writing.cancel()
-        await asyncio.wait({writing})
 
 
 async def test_writes_about_a_member_keep_their_order() -> None:

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from gangsched.kube.http.faults import ApiFault, Unreachable
+from gangsched.kube.write.pause import InFlight
 from gangsched.kube.write.recorder import TEXTS_OF_AN_OBJECT, Recorder
 from gangsched.model.protocol import ObjectRef, RecordEvent
 from gangsched.model.reasons import EventReason
@@ -24,9 +25,14 @@ class Desk:
         self.time = FakeTime()
         self.api = FakeRequests(answer)
         self.binds = FakeBinds(self.time)
+        self.evictions = InFlight(self.time.now)
         self.warnings: list[str] = []
         self.recorder = Recorder(
-            self.api, self.binds, instance="host", capacity=capacity, runtime=self.time.runtime(self.warnings.append)
+            self.api,
+            (self.binds.in_flight, self.evictions),
+            instance="host",
+            capacity=capacity,
+            runtime=self.time.runtime(self.warnings.append),
         )
 
     def notes(self) -> list[str]:
@@ -195,6 +201,25 @@ async def test_never_ahead_of_binds() -> None:
         assert desk.api.sent == []
         desk.binds.end()
         await desk.time.advance(0.25)
+        assert desk.notes() == ["no room"]
+
+
+async def test_never_ahead_of_evictions() -> None:
+    """In a wave of preemption most Events are about victims; between evictions and binds is no pause for them."""
+    async with at_work() as desk:
+        desk.evictions.begin()
+        desk.evictions.begin()
+        desk.recorder.record(event())
+        desk.evictions.end()
+        await desk.time.advance(2)
+        assert desk.api.sent == []
+        desk.binds.begin()
+        desk.evictions.end()
+        await desk.time.advance(1)
+        desk.binds.end()
+        await desk.time.advance(0.15)
+        assert desk.api.sent == []
+        await desk.time.advance(0.1)
         assert desk.notes() == ["no room"]
 
 

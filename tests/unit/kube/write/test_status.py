@@ -160,7 +160,8 @@ async def test_status_of_a_gang_that_waits_for_nothing_waits_for_a_pause() -> No
     async with at_work() as desk:
         binds = desk.binds
         desk.writer.put(calm("bound a moment ago"))
-        binds.idle_since_s = desk.time.now()
+        binds.begin()
+        binds.end()
         await desk.time.advance(0.15)
         assert desk.api.sent == []
         await desk.time.advance(0.06)

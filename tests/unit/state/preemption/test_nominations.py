@@ -12,6 +12,7 @@ from gangsched.model.protocol import Evict, EvictionsForbidden, PreparePreemptio
 from gangsched.model.reasons import Reason
 from tests.builders import members, node, pod, pod_group
 from tests.unit.state.preemption.decided import DecidedWorld
+from tests.world import World
 
 HIGH = "ns/high"
 
@@ -426,3 +427,18 @@ def test_another_namespace_is_named_by_uid_only() -> None:
     world.settle()
     assert world.events("Preempted")
     assert not any("high" in text.replace(high[0].uid, "") for _, _, text in world.events("Preempted"))
+
+
+def test_a_nominated_pod_is_told_why_it_waits_in_the_same_turn() -> None:
+    """V13 (1): one write nominates it and says why; other verdicts are told once they no longer change."""
+    world = World(node("a", 8), preempts=True)
+    (low,) = world.create([pod("low", gpus=8)])
+    world.settle()
+    assert world.bound() == {"low": "a"}
+    world.create([pod("high", gpus=8, priority=1000), pod("too-large", gpus=16, priority=1000)])
+    world.turn()
+    (order,) = world.ordered
+    assert isinstance(order, PreparePreemption)
+    assert [victim.uid for victim in order.victims] == [low.uid]
+    told = {each.name: each.condition.reason for each in world.pods.values() if each.condition is not None}
+    assert told == {"high": Reason.PREEMPTING}
