@@ -318,11 +318,12 @@ class PreemptionWriter:
             return
         for _ in range(MARK_AGAIN_WAITS):
             is_over = await wait_for_event(over, MARK_AGAIN_AFTER_S, sleep=self._runtime.sleep)
-            if is_over or self.in_flight.idle.is_set() or self._is_gone(order.uid):
+            if self._is_gone(order.uid):
+                return
+            if is_over or self.in_flight.idle.is_set():
                 break
-        if not self._is_gone(order.uid):
-            self.counts.marked_again += 1
-            await self._mark(order, over, MARK_AGAIN_S)
+        self.counts.marked_again += 1
+        await self._mark(order, over, MARK_AGAIN_S)
 
     async def _try(self, order: Evict) -> tuple[Said, Fault | None]:
         """Send the eviction once, and ask the pod where the answer leaves it open."""

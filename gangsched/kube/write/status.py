@@ -61,27 +61,24 @@ class StatusWriter:
         runtime: Runtime = Runtime(),  # noqa: B008  (frozen)
     ) -> None:
         """`preceded`: whether a condition waits for a write about the pod's nomination, until `carry` or `cleared`."""
-        budget = WriteBudget(limits, runtime.now)
+        budget, urgent = WriteBudget(limits, runtime.now), (binds.in_flight,)
         self._pods = PodConditions(client, binds, runtime, preceded=preceded)
         self._statuses = PodGroupStatuses(client, runtime)
         self.conditions: Outbox[SetPodCondition] = Outbox(
             self._pods,
             Kind(noun="pod conditions", levels=(SOON,), rate=limits.object),
-            urgent=(binds.in_flight,),
+            urgent=urgent,
             budget=budget,
             runtime=runtime,
         )
         self.timeouts: Outbox[MarkTimedOut] = Outbox(
-            TimeoutAnnotations(client),
-            Kind(noun="timeout annotations", levels=(SOON,)),
-            urgent=(binds.in_flight,),
-            runtime=runtime,
+            TimeoutAnnotations(client), Kind(noun="timeout annotations", levels=(SOON,)), urgent=urgent, runtime=runtime
         )
         self.pod_groups: Outbox[SetPodGroupStatus] = Outbox(
             self._statuses,
             Kind(noun="PodGroup status", levels=(SOON, IN_A_PAUSE), rate=limits.object),
             level=lambda order: 0 if order.urgent else 1,
-            urgent=(binds.in_flight,),
+            urgent=urgent,
             budget=budget,
             runtime=runtime,
         )

@@ -8,7 +8,7 @@ import itertools
 import json
 import random
 from collections import defaultdict, deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -88,6 +88,19 @@ class FakeBinds:
     def end(self) -> None:
         """None are any more."""
         self.in_flight.end()
+
+
+@asynccontextmanager
+async def running(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """A part of the daemon at work, which is cancelled at the end; it never ends by itself: that raises why it did."""
+    task = asyncio.create_task(work)
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+        if not task.cancelled():
+            task.result()
 
 
 class Sent(NamedTuple):

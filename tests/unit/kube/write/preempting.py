@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from gangsched.kube.write.preemption import PreemptionWriter
 from gangsched.model.protocol import Evict, Message, NominatedMember, PodRef, PreparePreemption
-from tests.unit.kube.fakes import Answer, FakeRequests, FakeTime, Sent
+from tests.unit.kube.fakes import Answer, FakeRequests, FakeTime, Sent, running
 
 MEMBERS = (NominatedMember("m0", "ns", "high-0", "n0"), NominatedMember("m1", "ns", "high-1", "n1"))
 VICTIMS = (PodRef("v0", "ns", "low-0"), PodRef("v1", "ns", "low-1"))
@@ -44,9 +43,5 @@ class Desk:
 @asynccontextmanager
 async def at_work(answer: Callable[[Sent], Answer] | None = None, connections: int = 16) -> AsyncIterator[Desk]:
     desk = Desk(answer, connections)
-    task = asyncio.create_task(desk.writer.run())
-    try:
+    async with running(desk.writer.run()):
         yield desk
-    finally:
-        task.cancel()
-        await asyncio.wait({task})

@@ -13,7 +13,7 @@ from gangsched.kube.http.faults import ApiFault, Fenced, Malformed, Unreachable
 from gangsched.kube.write.binder import REQUEST_TIMEOUT_S, STORAGE_TIMEOUT_S, Binder, BindFate, Undecided
 from gangsched.model.objects import PermitStamp
 from gangsched.model.protocol import Bind, BindFailed, BindGone, Bound, Message
-from tests.unit.kube.fakes import Answer, FakeRequests, FakeTime, Sent, settle
+from tests.unit.kube.fakes import Answer, FakeRequests, FakeTime, Sent, running, settle
 
 BIND = Bind("u1", "ns", "p", "n1")
 
@@ -54,12 +54,8 @@ class Desk:
 @asynccontextmanager
 async def at_work(answer: Callable[[Sent], Answer] | None = None, connections: int = 4) -> AsyncIterator[Desk]:
     desk = Desk(answer, connections)
-    task = asyncio.create_task(desk.binder.run())
-    try:
+    async with running(desk.binder.run()):
         yield desk
-    finally:
-        task.cancel()
-        await asyncio.wait({task})
 
 
 NOT_FOUND = ApiFault(404, "NotFound", 'pods "p" not found')

@@ -14,7 +14,7 @@ from gangsched.kube.http.faults import ApiFault, Fault, Fenced
 from gangsched.kube.write.outbox import ONLY_OF_UNBOUND, Outbox
 from gangsched.kube.write.rate_limits import Rate, WriteBudget, WriteLimits
 from gangsched.kube.write.writer import IsDue, Kind, Level
-from tests.unit.kube.fakes import FakeBinds, FakeTime
+from tests.unit.kube.fakes import FakeBinds, FakeTime, running
 
 
 class Order(NamedTuple):
@@ -63,14 +63,8 @@ async def at_work(
     **kind: int | frozenset[int],
 ) -> AsyncIterator[Desk]:
     desk = Desk(limits, **kind)  # type: ignore[arg-type]
-    task = asyncio.create_task(desk.outbox.run())
-    try:
+    async with running(desk.outbox.run()):
         yield desk
-    finally:
-        task.cancel()
-        await asyncio.wait({task})
-        if not task.cancelled():
-            task.result()  # it never ends by itself: this raises why it did
 
 
 def put(desk: Desk, *orders: Order) -> None:

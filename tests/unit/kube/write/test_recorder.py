@@ -13,7 +13,7 @@ from gangsched.kube.write.pause import InFlight
 from gangsched.kube.write.recorder import TEXTS_OF_AN_OBJECT, Recorder
 from gangsched.model.protocol import ObjectRef, RecordEvent
 from gangsched.model.reasons import EventReason
-from tests.unit.kube.fakes import Answer, FakeBinds, FakeRequests, FakeTime, Sent, settle
+from tests.unit.kube.fakes import Answer, FakeBinds, FakeRequests, FakeTime, Sent, running, settle
 
 POD = ObjectRef("v1", "Pod", "ns", "p", "u1")
 
@@ -42,12 +42,8 @@ class Desk:
 @asynccontextmanager
 async def at_work(answer: Callable[[Sent], Answer] | None = None, capacity: int = 100) -> AsyncIterator[Desk]:
     desk = Desk(answer, capacity)
-    task = asyncio.create_task(desk.recorder.run())
-    try:
+    async with running(desk.recorder.run()):
         yield desk
-    finally:
-        task.cancel()
-        await asyncio.wait({task})
 
 
 def event(note: str = "no room", about: ObjectRef = POD, warning: bool = False) -> RecordEvent:
@@ -270,6 +266,16 @@ async def test_binds_without_a_pause_do_not_silence_events() -> None:
             desk.recorder.record(event(f"pod {number}"))
         await desk.time.advance(5.5)
         assert len(desk.notes()) == 20
+
+
+async def test_evictions_without_a_pause_do_not_silence_events() -> None:
+    """Attack: a tenant whose evictions never end, or a webhook that answers none; others' Events are written."""
+    async with at_work() as desk:
+        desk.evictions.begin()
+        desk.recorder.record(event("warning", warning=True))
+        desk.recorder.record(event("pod"))
+        await desk.time.advance(5.5)
+        assert sorted(desk.notes()) == ["pod", "warning"]
 
 
 async def test_slow_write_is_not_queued_again() -> None:

@@ -15,7 +15,7 @@ from gangsched.kube.http.faults import ApiFault, Cause, Unreachable
 from gangsched.kube.write.binder import BindFate
 from gangsched.kube.write.status import StatusWriter, merge_conditions
 from gangsched.model.protocol import BindFailed, Bound, MarkTimedOut, SetPodCondition, SetPodGroupStatus
-from tests.unit.kube.fakes import Answer, FakeBinds, FakeRequests, FakeTime, Sent, settle
+from tests.unit.kube.fakes import Answer, FakeBinds, FakeRequests, FakeTime, Sent, running, settle
 
 
 class Desk:
@@ -40,12 +40,8 @@ class Desk:
 @asynccontextmanager
 async def at_work(answer: Callable[[Sent], Answer] | None = None) -> AsyncIterator[Desk]:
     desk = Desk(answer)
-    task = asyncio.create_task(desk.writer.run())
-    try:
+    async with running(desk.writer.run()):
         yield desk
-    finally:
-        task.cancel()
-        await asyncio.wait({task})
 
 
 def word(message: str, uid: str = "u1", reason: str = "Unschedulable") -> SetPodCondition:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -17,7 +16,7 @@ from gangsched.model.inter_pod import Requirement
 from gangsched.model.objects import NodeSelectorTerm
 from gangsched.model.protocol import Bind, BindClaims, BindFailed, ClaimsWritten, Message, ReleaseClaims
 from gangsched.model.storage import Selection
-from tests.unit.kube.fakes import Answer, FakeRequests, Sent, settle
+from tests.unit.kube.fakes import Answer, FakeRequests, Sent, running, settle
 
 CLAIM_PATH = "/api/v1/namespaces/ns/persistentvolumeclaims/c"
 SELECTED = Selection(namespace="ns", name="c", uid="claim-1", resource_version="5", node="n0")
@@ -53,10 +52,8 @@ class Stage:
 async def stage(answer: Any = None) -> AsyncIterator[Stage]:
     """A running volume binder; every write gets version 7 unless `answer` says otherwise."""
     made = Stage(FakeRequests(answer or (lambda sent: {"metadata": {"resourceVersion": "7"}})))
-    task = asyncio.create_task(made.binder.run())
-    yield made
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
+    async with running(made.binder.run()):
+        yield made
 
 
 async def test_binds_without_claims_go_straight_on() -> None:
