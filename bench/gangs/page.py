@@ -1,8 +1,8 @@
 """`python -m bench.gangs.page`: put the figures of `docs/performance/` into `docs/performance.md`.
 
-Invariant: the text between the two comments is made from the JSON files, and so is the whole of `cases.md` beside them,
-which has every figure of every case. A case that was not measured has no row, and is named. The plots need matplotlib
-(dependency group `bench`).
+Invariant: the text between the two comments is made from the JSON files, and so is the whole of
+`bench/results/gangs.md`, which has every figure of every case. A case that was not measured has no row, and is named.
+The plots need matplotlib (dependency group `bench`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from bench.gangs.report import read_cases, table
 
 BEGIN, END = "<!-- figures: made by `make bench-page` -->", "<!-- end of figures -->"
 INGEST = "ingest.json"
-DETAILS = "cases.md"
+DETAILS = "bench/results/gangs.md"
 PLOT = "throughput"
 
 
@@ -30,6 +30,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="bench.gangs.page", description="Write docs/performance.md from the JSON.")
     parser.add_argument("--page", type=Path, default=Path("docs/performance.md"))
     parser.add_argument("--figures", type=Path, default=Path("docs/performance"))
+    parser.add_argument("--details", type=Path, default=Path(DETAILS))
     asked = parser.parse_args()
     cases = read_cases(asked.figures)
     file = asked.figures / INGEST
@@ -38,8 +39,7 @@ def main() -> None:
     _, _, after = rest.partition(END)
     body = "\n".join(_summary(cases, ingest, asked.figures.name))
     asked.page.write_text(f"{before}{BEGIN}\n{body}\n{END}{after}", encoding="utf-8")
-    details = asked.figures / DETAILS
-    details.write_text("\n".join(_details(cases, ingest)) + "\n", encoding="utf-8")
+    asked.details.write_text("\n".join(_details(cases, ingest)) + "\n", encoding="utf-8")
     if find_spec("matplotlib") is None:
         print("There is no matplotlib (dependency group `bench`): the plots are left as they are.")
     elif cases:
@@ -63,7 +63,7 @@ def _summary(cases: dict[str, Any], ingest: dict[str, Any] | None, folder: str) 
         yield f"| {case['title']} | {' | '.join(cells)} |"
     if missing := [each.title for each in CASES if each.name not in cases]:
         yield f"\nNot measured: {'; '.join(missing)}."
-    yield f"\n[All figures of every case]({folder}/{DETAILS}): latency, CPU, memory, and how far the runs are apart."
+    yield f"\n[All figures of every case](../{DETAILS}): latency, CPU, memory, and how far the runs are apart."
 
 
 def _paced(cases: dict[str, Any]) -> Iterator[str]:
@@ -79,7 +79,7 @@ def _paced(cases: dict[str, Any]) -> Iterator[str]:
 
 
 def _details(cases: dict[str, Any], ingest: dict[str, Any] | None) -> Iterator[str]:
-    yield "# Figures of every case\n\nMade by `make bench-page` from the JSON beside this page.\n"
+    yield "# Figures of every case\n\nMade by `make bench-page` from the JSON in `docs/performance/`.\n"
     yield "Medians. “gangsched is” is the ratio of pods/s. RSS is the peak; CPU is the scheduler's process."
     for case in CASES:
         if case.name in cases:

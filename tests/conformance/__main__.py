@@ -1,4 +1,4 @@
-"""`python -m tests.conformance`: run the specs with both schedulers, and write the table of docs/conformance.md.
+"""`python -m tests.conformance`: run the specs with both schedulers, and write `bench/results/conformance.md`.
 
 A part of the specs (`--focus`), or one scheduler (`--side`), adds to what was run before, which is kept in
 `.cache/conformance`; the page is written once both have run the same specs and every difference has its reason. Exit

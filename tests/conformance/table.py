@@ -16,7 +16,8 @@ from tests.conformance.results import Outcomes, State
 
 HERE = Path(__file__).parent
 DIFFERENCES = HERE / "differences.toml"
-PAGE = HERE.parents[1] / "docs" / "conformance.md"
+MANUAL = HERE.parents[1] / "docs" / "conformance.md"
+PAGE = HERE.parents[1] / "bench" / "results" / "conformance.md"
 GANGS = ("GangScheduling ", "WorkloadAwarePreemption ")
 """The specs of these containers are of gangs."""
 _TABLE = re.compile(r"(?s)(<!-- conformance[^\n]*-->\n).*?(\n<!-- end of conformance -->)")

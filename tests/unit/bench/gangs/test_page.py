@@ -32,7 +32,9 @@ def test_the_page_has_every_goal_and_names_what_is_missing(tmp_path: Path, monke
         (tmp_path / f"{name}.json").write_text(json.dumps(case))
     written = tmp_path / "performance.md"
     written.write_text(f"before\n{page.BEGIN}\nold\n{page.END}\nafter\n")
-    monkeypatch.setattr("sys.argv", ["page", "--page", str(written), "--figures", str(tmp_path)])
+    monkeypatch.setattr(
+        "sys.argv", ["page", "--page", str(written), "--figures", str(tmp_path), "--details", str(tmp_path / "all.md")]
+    )
     monkeypatch.setattr("bench.gangs.page.find_spec", lambda name: None)
     page.main()
     text = written.read_text()
