@@ -51,8 +51,16 @@ def test_every_alert_has_its_paragraph_in_the_runbook(alert: Alert) -> None:
     """The link leads to a heading of its name, under which there is a command to run first."""
     assert alert.annotations["runbook"] == f"docs/runbook.md#{alert.name.lower()}"
     (section,) = re.findall(rf"(?ms)^## {alert.name}\n(.*?)(?=^## |\Z)", RUNBOOK)
-    assert re.search(r"(?m)^\$ (kubectl|curl) ", section), section
+    assert re.search(r"(?m)^\$ (kubectl|curl|logs) ", section), section
     assert alert.annotations["summary"].endswith(".")
+
+
+def test_the_runbook_defines_what_its_commands_use() -> None:
+    """`logs` and `leader`, before the first alert; no paragraph spells the command out."""
+    before, _, after = RUNBOOK.partition("\n## ")
+    assert re.search(r"(?m)^\$ logs\(\) \{ kubectl -n gangsched-system logs .*; \}$", before)
+    assert "$ leader=pod/" in before
+    assert "gangsched-system logs -l" not in after
 
 
 def test_the_runbook_has_no_alert_that_is_gone() -> None:
