@@ -157,17 +157,17 @@ CASES = (
     ),
     Case(
         slug="mode-is-no-mode",
-        nodes=nodes(1),
+        nodes=nodes(2),
         applied=gang(2, annotations=koordinator(mode="nonstrict")),
         group_first=True,
-        mend=[annotate("Pod", "training-0", "training-1", mode=None), create(make.node("gpu-2"))],
+        mend=[annotate("Pod", "training-0", "training-1", mode=None)],
         starts=2,
     ),
     Case(
         slug="waiting-time-malformed",
-        nodes=nodes(1),
+        nodes=nodes(2),
         applied=[make.pod_group(GANG, min_member=2, annotations=koordinator(waiting_time="ten minutes")), *pods(2)],
-        mend=[annotate("PodGroup", GANG, waiting_time="10m"), create(make.node("gpu-2"))],
+        mend=[annotate("PodGroup", GANG, waiting_time="10m")],
         starts=2,
     ),
     Case(
@@ -179,10 +179,10 @@ CASES = (
     ),
     Case(
         slug="groups-are-no-list",
-        nodes=nodes(1),
+        nodes=nodes(2),
         applied=gang(2, annotations=koordinator(groups="training,actors")),
         group_first=True,
-        mend=[annotate("Pod", "training-0", "training-1", groups=None), create(make.node("gpu-2"))],
+        mend=[annotate("Pod", "training-0", "training-1", groups=None)],
         starts=2,
     ),
     Case(
