@@ -34,6 +34,8 @@ MEMBERS = 8
 WRITES = 2 + MEMBERS + MEMBERS + 2
 SHORT = "1,6,11,16,20"
 AFTER = [int(number) for number in os.environ.get("CRASH_AFTER", SHORT).split(",")]
+#: Of single pods there are no marks.
+ALONE = [number for number in AFTER if number <= WRITES - MEMBERS]
 WITHIN_S = 60.0
 
 
@@ -98,6 +100,15 @@ def members(name: str, number: int, gpus: int, priority: str) -> list[Object]:
     return make.gang(name, members=number, gpus=gpus, spec=spec)
 
 
+def singly(gang: list[Object]) -> list[Object]:
+    """Its pods as plain pods."""
+    pods = [each for each in gang if each["kind"] == "Pod"]
+    for pod in pods:
+        pod["metadata"].pop("labels", None)
+        pod["metadata"].pop("annotations", None)
+    return pods
+
+
 def bound(pods: Mapping[str, Object], gang: str) -> int:
     """How many live members of a gang are bound."""
     return sum(
@@ -112,9 +123,11 @@ def is_whole(gang: str, pods: Mapping[str, Object]) -> bool:
     return bound(pods, gang) == MEMBERS
 
 
-@pytest.mark.parametrize("number", AFTER)
-def test_a_kill_after_any_write_leaves_no_gang_halved(plane: ControlPlane, number: int) -> None:
-    """V13, V24: one start; the victims are gone as a whole or not at all; nobody else is evicted."""
+@pytest.mark.parametrize(
+    ("number", "alone"), [*((number, False) for number in AFTER), *((number, True) for number in ALONE)]
+)
+def test_a_kill_after_any_write_leaves_no_gang_halved(plane: ControlPlane, number: int, alone: bool) -> None:
+    """V13, V24: one start; the victims, a gang or pods alone, are all gone; nobody else is evicted."""
     api, seen = Api.of(plane), Seen()
     deadly = Deadly(faults=(), writes_left=10**6)
     with FaultProxy(plane) as proxy, Following(api, PODS, on_change=seen.changed) as pods:
@@ -123,7 +136,8 @@ def test_a_kill_after_any_write_leaves_no_gang_halved(plane: ControlPlane, numbe
         daemon.start()
         try:
             for name, priority in (("victim", "lowest"), ("bystander", "low")):
-                make.create_all(api, members(name, MEMBERS, 1, priority))
+                created = members(name, MEMBERS, 1, priority)
+                make.create_all(api, singly(created) if alone else created)
                 pods.wait_for(partial(is_whole, name), within_s=WITHIN_S, what=f"the start of {name}")
             deadly.writes_left = number
             make.create_all(api, members("high", 2, 4, "high"))

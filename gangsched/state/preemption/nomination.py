@@ -6,6 +6,7 @@ A record only stores; `nominations` changes it.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from enum import StrEnum
 from math import inf
@@ -13,7 +14,7 @@ from math import inf
 from gangsched.model.gang import Placement, Refusal
 from gangsched.model.nominated_room import Nomination
 from gangsched.model.objects import Pod
-from gangsched.model.preemption import Preemption, Victim
+from gangsched.model.preemption import Preemption, UnitKind, Victim
 from gangsched.model.protocol import NominatedMember
 from gangsched.model.resources import ResourceVector
 
@@ -117,6 +118,22 @@ class NominationRecord:
     def members(self) -> tuple[NominatedMember, ...]:
         """Existing members, for the writer."""
         return tuple(nominated(each) for each in self.placements)
+
+    @property
+    def marked_first(self) -> Collection[Victim]:
+        """The victims of which a restart must know before the first of them is evicted (V13, V24).
+
+        Of single pods it need not: half of their evictions leave no gang below its minimum, and the next process
+        chooses the rest of them again, since where pods are gone the fewest are left to evict. A write and a watch
+        event for each victim are spared, in waves that the API server limits. Only marked pods may be deleted.
+        """
+        singly = all(victim.kind is UnitKind.POD for victim in self.victims.values())
+        return () if singly and not self.breaks_budgets else self.victims.values()
+
+    @property
+    def breaks_budgets(self) -> bool:
+        """Whether its victims are deleted, since a PodDisruptionBudget would prevent their evictions (V7)."""
+        return self.decision.harm is not None and self.decision.harm.budgets_broken > 0
 
     def of(self, fate: Fate) -> list[str]:
         """Uids of the victims with this outcome."""

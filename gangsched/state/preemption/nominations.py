@@ -146,7 +146,7 @@ class Nominations:
         group.nominated = True
         self._registry.changed(group.id)
         self._reports.note(group.id, now_s, at_once=True)  # so that one write nominates a pod and says why it waits
-        return [PreparePreemption(record.id, record.members, _refs(record.victims.values()))]
+        return [PreparePreemption(record.id, record.members, _refs(record.marked_first))]
 
     def _record(self, group: str, decision: Preemption, now_s: float) -> NominationRecord:
         """A new one; a victim is that of one nomination, and others only wait for it."""
@@ -340,9 +340,8 @@ class Nominations:
         ordered = record.of(Fate.MARKED)
         for uid in ordered:
             record.fates[uid] = Fate.ORDERED
-        breaks = record.decision.harm is not None and record.decision.harm.budgets_broken > 0
         return [
-            Evict(record.id, each.uid, each.namespace, each.name, record.deadline_s, delete=breaks)
+            Evict(record.id, each.uid, each.namespace, each.name, record.deadline_s, delete=record.breaks_budgets)
             for each in map(record.victims.__getitem__, ordered)
         ]
 

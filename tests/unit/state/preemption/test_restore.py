@@ -15,6 +15,7 @@ from gangsched.model.protocol import Evict, PreparePreemption, Replaced
 from tests.builders import NAMESPACE, members, node, pod, stamped
 from tests.unit.state.preemption.decided import DecidedWorld
 from tests.unit.state.preemption.test_nominations import HIGH, decide, full
+from tests.world import World
 
 
 def bind(world: DecidedWorld, low: list[Pod]) -> None:
@@ -46,6 +47,45 @@ def test_a_preemption_is_finished_after_a_crash(evictions: int) -> None:
     world.advance(30)
     assert world.bound() == {"high-0": "a", "high-1": "b"}
     assert world.events("NominationLost") == []
+
+
+@pytest.mark.parametrize(("kind", "marked"), [(UnitKind.POD, 0), (UnitKind.CORE, 2), (UnitKind.SURPLUS, 2)])
+def test_single_pods_are_evicted_without_a_mark_before(kind: UnitKind, marked: int) -> None:
+    """V13 (2): a mark tells a restart which gangs to finish, and of single pods there is nothing to finish."""
+    world, low, high = full()
+    world.decide(HIGH, [(each, node) for each, node in zip(high, "ab", strict=True)], low, kind)
+    world.turn()
+    (order,) = (each for each in world.ordered if isinstance(each, PreparePreemption))
+    assert len(order.victims) == marked
+
+
+@pytest.mark.parametrize("evictions", [1, 2, 3])
+@pytest.mark.parametrize("members_", [1, 2])
+def test_a_crash_among_evictions_of_single_pods_evicts_nobody_in_vain(members_: int, evictions: int) -> None:
+    """They are not marked (V13): all is decided anew, and those already evicted are where the fewest are left."""
+    world = World(*(node(name, 9) for name in "abcd"), preempts=True)
+    world.create(pod(f"low-{n}", gpus=3, grace_s=20) for n in range(12))
+    world.settle()
+    sent: set[str] = set()
+
+    def fate(order: Any) -> str:
+        if isinstance(order, Evict):
+            sent.add(order.uid)
+            return "later" if len(sent) > evictions else "bound"
+        return "bound"
+
+    world.fate = fate
+    world.create(members("high", members_, gpus=9, priority=1000))
+    world.create([pod("also", gpus=3)])
+    world.settle()
+    assert len(sent) == 3 * members_
+    world.restart()
+    world.fate = lambda order: "bound"
+    world.settle()
+    assert sum(each.deleting for each in world.pods.values()) == 3 * members_
+    world.advance(30)
+    assert {"high-0", f"high-{members_ - 1}"} <= world.bound().keys()
+    assert "also" in world.pending(), "it is of equal priority with those that went"
 
 
 @pytest.mark.parametrize(
