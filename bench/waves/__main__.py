@@ -6,7 +6,7 @@ gangs with its native gangs and WorkloadAwarePreemption; not the elastic gang an
 objects. Exit code 1 where not all start.
 
 Columns: high pods started, the seconds until the last of them was bound, CPU seconds of the scheduler, what it wrote
-for each high pod (binds, nominations, two or three writes an eviction, Events, conditions, statuses), its verdicts that
+for each high pod (binds, nominations, one to three writes an eviction, Events, conditions, statuses), its verdicts that
 refused, the longest stall of its loop, nominations lost, and how many times the seconds KAI's scale tests report for a
 case. Why nominations were lost comes below.
 """

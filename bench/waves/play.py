@@ -31,8 +31,6 @@ EVENTS = "/apis/events.k8s.io/v1/events"
 SETTLED_S = 2.0
 NAMES = re.compile(r"n\d{4}|(default/)?(high|low)-[\d-]+")
 REFUSED = frozenset({"Unschedulable", "Preempting", "WaitingForMembers"})
-PER_EVICTION = 2
-"""The condition before an eviction, and the eviction; where a victim lingers, the condition again (semantics V13)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +139,8 @@ def play(case: Case, contender: Contender) -> Figures:
 def _writes(samples: dict[str, float], case: Case) -> float:
     """Binds, nominations, what evictions take, Events, conditions and statuses."""
     binds = _sum(samples, "gangsched_binder_bound_total")
-    evictions = PER_EVICTION * _sum(samples, "gangsched_preemption_writer_evicted_total")
+    marked_first = 1 if case.surplus else 0  # members of gangs are, plain pods are not (semantics V13)
+    evictions = (1 + marked_first) * _sum(samples, "gangsched_preemption_writer_evicted_total")
     evictions += _sum(samples, "gangsched_preemption_writer_marked_again_total")
     told = _sum(samples, "gangsched_recorder_written_total") + _sum(samples, "gangsched_outbox_written_total")
     return binds + case.pods + evictions + told
