@@ -159,6 +159,7 @@ def parse_pod_group(body: Mapping[str, Any], *, api_group: str = "", version: st
             tree_topology=of.tree_topology,
             of_tasks=tuple(sorted(of.of_tasks.items())),
             priority=of.priority,
+            claims=of.claims,
             problems=tuple(reader.problems),
             of_object=of_object,
             speaks=speaks,

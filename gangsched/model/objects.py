@@ -105,16 +105,28 @@ class ScheduledCondition(msgspec.Struct, frozen=True, gc=False):
 DEVICES = "resourceclaims"
 
 
+class ClaimEntry(NamedTuple):
+    """An entry of `spec.resourceClaims` of a pod or a native PodGroup, with the name of either a claim or a template.
+
+    A pod uses a claim of its PodGroup by an entry that equals the PodGroup's (KEP-5729).
+    """
+
+    name: str
+    claim: str = ""
+    template: str = ""
+
+
 class ClaimUse(msgspec.Struct, frozen=True, gc=False):
     """A PersistentVolumeClaim that a pod mounts or, with `device`, a ResourceClaim that it uses.
 
-    `ephemeral`: the claim is created for this pod, which must own it; until it exists, such a ResourceClaim has no
-    `name`.
+    `ephemeral`: the claim is created for this pod or its PodGroup, which must own it; until it exists, such a
+    ResourceClaim has no `name`. `entry` is set only for ResourceClaims of pods with a native PodGroup.
     """
 
     name: str
     ephemeral: bool = False
     device: bool = False
+    entry: ClaimEntry | None = None
 
     def key(self, namespace: str) -> str:
         """Key of the claim: `Claim.key` or `ResourceClaim.key`."""
@@ -263,7 +275,8 @@ class PodGroup(msgspec.Struct, frozen=True, kw_only=True):
     its pods are evicted only all together, `disrupted_singly`: each by itself (V6). `never_preempts`: the gang preempts
     no pods (V2). `problems` are messages about invalid values (E4). `topology` are the node labels it requires,
     `tree_topology` those that its tree requires; `of_tasks` are minimums of tasks by name, which together are the
-    minimum; `priority` is the declared one, 0 for none. `unsupported`, `invalid` and `not_used` are sentences about
+    minimum; `priority` is the declared one, 0 for none; `claims` are the ResourceClaims whose consumer is the PodGroup
+    instead of its pods. `unsupported`, `invalid` and `not_used` are sentences about
     fields that have no effect or refuse the gang (`api.dialects`). An object that declares several gangs has one of
     these in `parts` for each gang, with the gang's name; `of_object` is then the name of the object, and reports about
     the object are made by the first one, which `speaks`. `status` is as stored, so that writes without a change are
@@ -293,6 +306,7 @@ class PodGroup(msgspec.Struct, frozen=True, kw_only=True):
     tree_topology: tuple[str, ...] = ()
     of_tasks: tuple[tuple[str, int], ...] = ()
     priority: int = 0
+    claims: tuple[ClaimEntry, ...] = ()
     problems: tuple[str, ...] = ()
     of_object: str = ""
     speaks: bool = True

@@ -14,7 +14,7 @@ import msgspec
 
 from gangsched.model.devices import DeviceAllocation, DeviceClaim, DeviceClass, DeviceTaintRule, ResourceSlice
 from gangsched.model.inter_pod import Requirement, Selector
-from gangsched.model.objects import DEVICES, NOTHING, NodeSelectorTerm, Pod
+from gangsched.model.objects import DEVICES, NOTHING, ClaimUse, NodeSelectorTerm, Pod, PodGroup
 
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
 READ_WRITE_ONCE_POD = "ReadWriteOncePod"
@@ -159,13 +159,21 @@ def storage_key(item: StorageObject) -> str:
     return item.key if isinstance(item, Claim | ResourceClaim) else item.name
 
 
+class GroupConsumer(msgspec.Struct, frozen=True, gc=False):
+    """The native PodGroup that a ResourceClaim is reserved for, instead of for its pods."""
+
+    name: str
+    uid: str
+
+
 class Selection(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The decision about one claim of a placed pod.
 
     The claim is to be provisioned for `node`, or bound to the existing `volume`; with neither, another pod's decision
     applies and this pod waits. With `reserve` it is a ResourceClaim, to which the pod is added as long as it can still
     be used where `required` says; with an `allocation` it is allocated first; a pod that `follows` waits until it is
-    allocated for another one. uids and resource versions identify the objects that the decision is based on.
+    allocated for another one. A ResourceClaim with a `consumer` is reserved for this PodGroup instead of for the pod.
+    uids and resource versions identify the objects that the decision is based on.
     """
 
     namespace: str
@@ -180,6 +188,7 @@ class Selection(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     allocation: DeviceAllocation | None = None
     finalizers: tuple[str, ...] = ()
     follows: bool = False
+    consumer: GroupConsumer | None = None
 
     @property
     def waits(self) -> bool:
@@ -198,7 +207,7 @@ class Storage:
 
     `users` are placed pods with claims, each with its node's name, by uid; `selections` are the decisions about their
     claims whose binding is not yet complete. `shared` are keys of claims that several pods name, placed or
-    not, with the number of these pods.
+    not, with the number of these pods. `groups` are the native PodGroups with ResourceClaims, by id.
     `unread` are kinds that cannot be read. `allocator` has the devices of nodes, None where devices are not allocated;
     it `awaits` kinds that are not read yet, and `outdated` are keys of claims of which our own writes are not seen yet.
     """
@@ -211,7 +220,18 @@ class Storage:
     users: Mapping[str, tuple[Pod, str]] = field(default_factory=dict)
     selections: Mapping[str, tuple[Selection, ...]] = field(default_factory=dict)
     shared: Mapping[str, int] = field(default_factory=dict)
+    groups: Mapping[str, PodGroup] = field(default_factory=dict)
     unread: frozenset[type[StorageObject]] = frozenset()
     allocator: Any = None
     awaits: frozenset[type[StorageObject]] = frozenset()
     outdated: frozenset[str] = frozenset()
+
+    def consumer(self, pod: Pod, use: ClaimUse) -> GroupConsumer | None:
+        """The PodGroup for which a ResourceClaim of a pod is reserved; None if that is the pod itself."""
+        return group_consumer(self.groups, pod, use)
+
+
+def group_consumer(groups: Mapping[str, PodGroup], pod: Pod, use: ClaimUse) -> GroupConsumer | None:
+    """The PodGroup of a pod if it is the consumer of the claim: it has an equal entry (kube-scheduler's BindTo)."""
+    group = groups.get(f"{pod.namespace}/{pod.native_group}") if use.entry is not None else None
+    return GroupConsumer(group.name, group.uid) if group is not None and use.entry in group.claims else None

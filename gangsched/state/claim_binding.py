@@ -21,7 +21,7 @@ from gangsched.model.storage import Claim, Selection, Volume
 from gangsched.model.text import named
 from gangsched.state.claim_starts import Starts, is_late
 from gangsched.state.cluster import Cluster
-from gangsched.state.device_binding import ClaimsRefused, follows, has_devices, idle, is_allocated
+from gangsched.state.device_binding import ClaimsRefused, follows, has_devices, idle, is_allocated, reserves
 from gangsched.state.groups import Registry
 from gangsched.state.member_store import MemberStore
 from gangsched.state.members import Change, ClaimsWait, Member, State
@@ -285,7 +285,7 @@ def _is_for_devices(selection: Selection) -> bool:
 
 def _bind(member: Member) -> Bind:
     pod = member.pod
-    devices = tuple(each for each in member.selections if each.reserve and each.allocation is None)  # followers, too
+    devices = tuple(each for each in member.selections if reserves(each))
     return Bind(pod.uid, pod.namespace, pod.name, member.node, devices, member.permit)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from gangsched.model.storage import ResourceClaim, Selection
+from gangsched.model.storage import GroupConsumer, ResourceClaim, Selection
 from gangsched.state.member_store import WAITS
 from gangsched.state.members import ClaimsWait, Member
 from gangsched.state.storage_cache import StorageCache, is_older
@@ -16,13 +16,10 @@ class ClaimsRefused(Exception):  # noqa: N818  (a refusal is no error of ours)
 
 def has_devices(selection: Selection, wait: ClaimsWait, storage: StorageCache) -> bool:
     """Whether our watch shows the devices that were written. Raises ClaimsRefused if others have them (A17)."""
-    claim, allocation = storage.resource_claim(selection.key), selection.allocation
+    allocation = selection.allocation
     assert allocation is not None
     assert storage.allocator is not None
-    if claim is None or claim.uid != selection.uid:
-        raise ClaimsRefused(f'resourceclaim "{selection.name}" not found')
-    if claim.deleting:
-        raise ClaimsRefused(f'resourceclaim "{selection.name}" is being deleted')
+    claim = _existing(selection, storage)
     if is_older(claim.resource_version, wait.versions.get(selection.key)):
         return False
     results = claim.asks.results if claim.asks is not None else None
@@ -31,6 +28,28 @@ def has_devices(selection: Selection, wait: ClaimsWait, storage: StorageCache) -
     if rival := storage.allocator.rival(selection.key, results, allocation.node):
         raise ClaimsRefused(rival)
     return True
+
+
+def _existing(selection: Selection, storage: StorageCache) -> ResourceClaim:
+    """The claim of a decision. Raises ClaimsRefused if it, or the PodGroup it is reserved for, is gone."""
+    claim = storage.resource_claim(selection.key)
+    if claim is None or claim.uid != selection.uid:
+        raise ClaimsRefused(f'resourceclaim "{selection.name}" not found')
+    if claim.deleting:
+        raise ClaimsRefused(f'resourceclaim "{selection.name}" is being deleted')
+    # controller-manager deallocates what is reserved for a PodGroup that is gone, under the feet of running pods.
+    if (group := selection.consumer) is not None and not storage.groups.is_current(selection.namespace, group):
+        raise ClaimsRefused(f'PodGroup "{group.name}" is gone')
+    return claim
+
+
+def reserves(selection: Selection) -> bool:
+    """Whether the consumer is added to a claim before the bind; a PodGroup is added by the allocation."""
+    return (
+        selection.reserve
+        and selection.allocation is None
+        and not (selection.follows and selection.consumer is not None)
+    )
 
 
 def follows(member: Member) -> bool:
@@ -42,11 +61,7 @@ def is_allocated(selection: Selection, waiting: Mapping[str, Member], storage: S
     """Whether a claim that is allocated for another pod has devices where they were chosen, and that pod's look at them
     is over. Raises ClaimsRefused if nobody allocates it there any more.
     """
-    claim = storage.resource_claim(selection.key)
-    if claim is None or claim.uid != selection.uid:
-        raise ClaimsRefused(f'resourceclaim "{selection.name}" not found')
-    if claim.deleting:
-        raise ClaimsRefused(f'resourceclaim "{selection.name}" is being deleted')
+    claim = _existing(selection, storage)
     if storage.is_outdated(selection.key):
         return False
     owners = storage.chosen_for(selection.key)
@@ -68,20 +83,34 @@ def idle(members: Iterable[Member], storage: StorageCache) -> Iterator[tuple[Mem
     if storage.allocator is None:
         return
     waiting = {each.pod.uid: each for each in members if not each.node and each.state in WAITS}
+    freed: set[str] = set()  # a claim that thousands share is freed once
     for member in waiting.values():
-        keys = (use.key(member.pod.namespace) for use in member.pod.claims if use.device)
-        claims = (claim for key in keys if (claim := storage.resource_claim(key)) is not None)
+        pod = member.pod
+        uses = ((storage.resource_claim(use.key(pod.namespace)), use) for use in pod.claims if use.device)
+        claims = ((claim, storage.groups.consumer(pod, use)) for claim, use in uses if claim is not None)
         found = [
-            _as_it_is(each)
-            for each in claims
-            if each.allocated and not each.deleting and not storage.is_outdated(each.key)
-            if waiting.keys() >= {*each.reserved, *storage.users().get(each.key, ())}
+            _as_it_is(claim, consumer)
+            for claim, consumer in claims
+            if claim.allocated and not claim.deleting and claim.key not in freed and not storage.is_outdated(claim.key)
+            # A PodGroup uses its claim as long as one of its pods does.
+            if waiting.keys() >= _consumers(claim, consumer) | storage.users().get(claim.key, {}).keys()
         ]
+        freed.update(each.key for each in found)
         if found:
             yield member, found
 
 
-def _as_it_is(claim: ResourceClaim) -> Selection:
+def _consumers(claim: ResourceClaim, group: GroupConsumer | None) -> set[str]:
+    """The uids of the claim's consumers, without the PodGroup."""
+    return {*claim.reserved} - ({group.uid} if group is not None else set())
+
+
+def _as_it_is(claim: ResourceClaim, consumer: GroupConsumer | None) -> Selection:
     return Selection(
-        namespace=claim.namespace, name=claim.name, uid=claim.uid, resource_version=claim.resource_version, reserve=True
+        namespace=claim.namespace,
+        name=claim.name,
+        uid=claim.uid,
+        resource_version=claim.resource_version,
+        reserve=True,
+        consumer=consumer,
     )

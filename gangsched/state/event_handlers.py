@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import assert_never
 
+from gangsched.api import keys
 from gangsched.api.dialects.leader_worker_set import owner_problem
 from gangsched.api.gang_spec import gang_id, preemption_delay
 from gangsched.api.run_time import run_time
@@ -311,6 +312,8 @@ class EventHandlers:
         record = self._registry.gangs.get(pod_group.id) or self._registry.gang(pod_group.id)
         old = record.pod_groups.get(pod_group.api_group)
         record.pod_groups[pod_group.api_group] = pod_group
+        if pod_group.api_group == keys.NATIVE:
+            self._helped(self._cluster.storage_cache.declare(pod_group.id, pod_group))
         if old is None:
             self._touch(self._registry.pod_group_names.add(pod_group.id, pod_group.api_group))
         if old is None or old.declaration != pod_group.declaration:
@@ -330,6 +333,8 @@ class EventHandlers:
         if uid and record.pod_groups[api_group].uid != uid:
             return False
         del record.pod_groups[api_group]
+        if api_group == keys.NATIVE:
+            self._helped(self._cluster.storage_cache.declare(gang, None))
         self._redeclared(record)
         self._touch(self._registry.pod_group_names.remove(gang, api_group))
         return True

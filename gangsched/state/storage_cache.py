@@ -12,7 +12,7 @@ from typing import Any
 
 from gangsched.core.devices.device_index import DeviceIndex
 from gangsched.model.devices import DeviceResult, DeviceTaintRule, ResourceSlice
-from gangsched.model.objects import Pod
+from gangsched.model.objects import Pod, PodGroup
 from gangsched.model.storage import (
     ALLOCATING,
     RESOURCES,
@@ -25,6 +25,7 @@ from gangsched.model.storage import (
     Volume,
     storage_key,
 )
+from gangsched.state.group_claims import GroupClaims
 from gangsched.state.members import Member, State
 
 
@@ -44,6 +45,7 @@ class StorageCache:
         self._kinds: dict[type, dict[str, Any]] = {kind: {} for kind in RESOURCES}
         self._users: dict[str, dict[str, Member]] = defaultdict(dict)  # by claim, then by uid
         self._unplaced: dict[str, Member] = {}  # those of them that have no node
+        self.groups = GroupClaims()
         self._changed: set[str] = set()
         self._shown: set[type] = set()
         self._unread: frozenset[type[StorageObject]] = frozenset()
@@ -155,6 +157,14 @@ class StorageCache:
         """ResourceClaim by its key."""
         found: ResourceClaim | None = self._kinds[ResourceClaim].get(key)
         return found
+
+    def declare(self, group_id: str, group: PodGroup | None) -> list[Member]:
+        """Record the ResourceClaims of a native PodGroup, None for one that is gone."""
+        if not self.groups.declare(group_id, group):
+            return []
+        self._photo = None
+        users = (each for each in self._unplaced.values() if each.pod.native_group)
+        return [each for each in users if f"{each.pod.namespace}/{each.pod.native_group}" == group_id]
 
     def releasing(self, keys: Iterable[str]) -> None:
         """Record that ResourceClaims are being deallocated; no pod may use them before `wrote`."""
@@ -288,6 +298,7 @@ class StorageCache:
                 users={uid: (member.pod, member.node) for uid, member in placed.items()},
                 selections={uid: member.selections for uid, member in placed.items() if member.selections},
                 shared={key: len(users) for key, users in self._users.items() if len(users) > 1},
+                groups=self.groups.shown(),
                 unread=self._unread,
                 allocator=self._allocator,
                 awaits=self._awaits,

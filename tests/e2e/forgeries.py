@@ -99,3 +99,12 @@ VOLUME_FORGERIES: dict[str, Object] = {
     },
     "that it is nobody's": {"spec": {"claimRef": None}},
 }
+
+
+PODGROUP_CONSUMER: Object = {"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "g", "uid": "3"}
+CONSUMER_FORGERIES: list[Object] = [
+    {"resource": "jobs", "uid": "2"},
+    {"resource": "podgroups", "uid": "2"},
+    {**PODGROUP_CONSUMER, "apiGroup": "scheduling.x-k8s.io"},
+]
+"""Consumers of resource claims that are neither pods nor native PodGroups."""

@@ -19,7 +19,16 @@ from control_plane.following import Following
 from control_plane.pods import nodes_of
 
 from tests.e2e.conftest import PODS, delete_all
-from tests.e2e.forgeries import CLAIM_FORGERIES, POD_FORGERIES, TIMEOUT, VICTIM, VOLUME_FORGERIES, condition
+from tests.e2e.forgeries import (
+    CLAIM_FORGERIES,
+    CONSUMER_FORGERIES,
+    POD_FORGERIES,
+    PODGROUP_CONSUMER,
+    TIMEOUT,
+    VICTIM,
+    VOLUME_FORGERIES,
+    condition,
+)
 from tests.e2e.test_volumes import CLAIMS, CLASSES, DEVICES, SELECTED, VOLUMES, claim, storage_class, volume
 
 pytestmark = pytest.mark.e2e
@@ -277,65 +286,26 @@ def settled(api: Api, path: str, phase: str, name: str = "") -> None:
 
 
 def test_forgeries_of_resource_claims_are_refused(thief: Api, api: Api) -> None:
-    """Pods may be entered; nothing is taken away and nothing allocated."""
+    """Pods and native PodGroups may be entered; nothing is taken away and nothing allocated."""
     request = {"name": "gpu", "exactly": {"deviceClassName": "gpu.test"}}
     meta = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "shared"}}
     api.post(DEVICES, {**meta, "spec": {"devices": {"requests": [request]}}})
     result = {"request": "gpu", "driver": "gpu.test", "pool": "p", "device": "d"}
-    uid = api.post(f"{CORE}/pods", make.pod("a"))["metadata"]["uid"]
-    user = {"resource": "pods", "name": "a", "uid": uid}
+    user = {"resource": "pods", "name": "a", "uid": api.post(f"{CORE}/pods", make.pod("a"))["metadata"]["uid"]}
     allocated = {"allocation": {"devices": {"results": [result]}}, "reservedFor": [user]}
     api.patch(f"{DEVICES}/shared/status", {"status": allocated})
     before = api.get(f"{DEVICES}/shared")
     other = copy.deepcopy(allocated["allocation"])
     other["devices"]["results"][0]["device"] = "e"  # type: ignore[index]
-    forgeries: list[Object] = [{"reservedFor": []}, {"reservedFor": [user, {**user, "resource": "jobs", "uid": "2"}]}]
-    for forged in forgeries:
+    consumers = ([user, {**user, **consumer}] for consumer in CONSUMER_FORGERIES)
+    for forged in ({"reservedFor": []}, *({"reservedFor": each} for each in consumers)):
         code, message = answered(thief, "PATCH", f"{DEVICES}/shared/status", {"status": forged})
         assert (code, "gangsched-resource-claim" in message) == (DENIED, True), message
     assert answered(thief, "PATCH", f"{DEVICES}/shared/status", {"status": {"allocation": other}})[0] == DENIED
     assert api.get(f"{DEVICES}/shared") == before
+    users = {"reservedFor": [user, PODGROUP_CONSUMER]}
+    assert answered(thief, "PATCH", f"{DEVICES}/shared/status", {"status": users}) == (200, "")
     api.delete(f"{DEVICES}/shared")
-
-
-def test_of_a_resource_claim_one_finalizer_may_be_added(thief: Api, api: Api) -> None:
-    """What an allocation needs and nothing else; without its role, devices are neither allocated nor freed."""
-    request = {"name": "gpu", "exactly": {"deviceClassName": "gpu.test"}}
-    meta = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "bare"}}
-    api.post(DEVICES, {**meta, "spec": {"devices": {"requests": [request]}}})
-    for forged in ({"labels": {"a": "b"}}, {"finalizers": ["example.com/x"]}):
-        assert_denied(thief, api, f"{DEVICES}/bare", {"metadata": forged}, policy="gangsched-resource-claim-finalizer")
-    ours = {"metadata": {"finalizers": ["resource.kubernetes.io/delete-protection"]}}
-    assert answered(thief, "PATCH", f"{DEVICES}/bare", ours) == (200, "")
-    result = {"request": "gpu", "driver": "gpu.test", "pool": "p", "device": "d"}
-    allocated = {"status": {"allocation": {"devices": {"results": [result]}}}}
-    freed = {"status": {"allocation": None}}
-    role = "/apis/rbac.authorization.k8s.io/v1/clusterroles/gangsched-devices"
-    rules = api.get(role)["rules"]
-
-    def until(expected: int, body: Object) -> None:
-        """The authorizer sees a change of a role a moment after it was written."""
-        deadline_s = time.monotonic() + WITHIN_S
-        while (answer := answered(thief, "PATCH", f"{DEVICES}/bare/status", body))[0] != expected:
-            assert time.monotonic() < deadline_s, answer
-            if answer[0] == OK:
-                api.patch(f"{DEVICES}/bare/status", freed)
-            time.sleep(0.05)
-
-    api.patch(role, {"rules": []})
-    try:
-        until(DENIED, allocated)
-        api.patch(f"{DEVICES}/bare/status", allocated)
-        assert answered(thief, "PATCH", f"{DEVICES}/bare/status", freed)[0] == DENIED
-    finally:
-        api.patch(role, {"rules": rules})
-    until(OK, freed)
-    assert answered(thief, "PATCH", f"{DEVICES}/bare/status", allocated) == (200, "")
-    api.patch(f"{DEVICES}/bare/status", freed)
-    api.delete(f"{DEVICES}/bare")
-
-
-# --- PodGroups and Events ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

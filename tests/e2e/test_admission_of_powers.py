@@ -23,7 +23,8 @@ from tests.e2e.forgeries import (
     VICTIM,
     condition,
 )
-from tests.e2e.test_admission import CORE, DENIED, WITHIN_S, answered, assert_denied
+from tests.e2e.test_admission import CORE, DENIED, OK, WITHIN_S, answered, assert_denied
+from tests.e2e.test_volumes import DEVICES
 
 pytestmark = pytest.mark.e2e
 
@@ -210,3 +211,43 @@ def test_what_no_policy_can_refuse(thief: Api) -> None:
     asked = {"user": "somebody", "resourceAttributes": {"verb": "get", "resource": "secrets"}}
     body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": asked}
     assert answered(thief, "POST", REVIEWS, body) == (200, "")
+
+
+def test_of_a_resource_claim_one_finalizer_may_be_added(thief: Api, api: Api) -> None:
+    """What an allocation needs and nothing else; without its role, devices are neither allocated nor freed."""
+    request = {"name": "gpu", "exactly": {"deviceClassName": "gpu.test"}}
+    meta = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "bare"}}
+    api.post(DEVICES, {**meta, "spec": {"devices": {"requests": [request]}}})
+    for forged in ({"labels": {"a": "b"}}, {"finalizers": ["example.com/x"]}):
+        assert_denied(thief, api, f"{DEVICES}/bare", {"metadata": forged}, policy="gangsched-resource-claim-finalizer")
+    ours = {"metadata": {"finalizers": ["resource.kubernetes.io/delete-protection"]}}
+    assert answered(thief, "PATCH", f"{DEVICES}/bare", ours) == (200, "")
+    result = {"request": "gpu", "driver": "gpu.test", "pool": "p", "device": "d"}
+    allocated = {"status": {"allocation": {"devices": {"results": [result]}}}}
+    freed = {"status": {"allocation": None}}
+    role = "/apis/rbac.authorization.k8s.io/v1/clusterroles/gangsched-devices"
+    rules = api.get(role)["rules"]
+
+    def until(expected: int, body: Object) -> None:
+        """The authorizer sees a change of a role a moment after it was written."""
+        deadline_s = time.monotonic() + WITHIN_S
+        while (answer := answered(thief, "PATCH", f"{DEVICES}/bare/status", body))[0] != expected:
+            assert time.monotonic() < deadline_s, answer
+            if answer[0] == OK:
+                api.patch(f"{DEVICES}/bare/status", freed)
+            time.sleep(0.05)
+
+    api.patch(role, {"rules": []})
+    try:
+        until(DENIED, allocated)
+        api.patch(f"{DEVICES}/bare/status", allocated)
+        assert answered(thief, "PATCH", f"{DEVICES}/bare/status", freed)[0] == DENIED
+    finally:
+        api.patch(role, {"rules": rules})
+    until(OK, freed)
+    assert answered(thief, "PATCH", f"{DEVICES}/bare/status", allocated) == (200, "")
+    api.patch(f"{DEVICES}/bare/status", freed)
+    api.delete(f"{DEVICES}/bare")
+
+
+# --- PodGroups and Events ---------------------------------------------------------------------------------------------

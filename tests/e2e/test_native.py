@@ -101,14 +101,11 @@ def test_a_native_gang_that_does_not_fit_says_why(plane: ControlPlane, api: Api)
 def test_a_native_gang_that_asks_for_what_is_not_honoured_waits(plane: ControlPlane, api: Api) -> None:
     """Its pods and its condition name the field, for each field of 1.36; a gang without these starts beside it.
 
-    The fourth field, parentCompositePodGroupName, comes with Kubernetes 1.37: tests/unit/state/test_gang_view.py.
+    Another field, parentCompositePodGroupName, comes with Kubernetes 1.37: tests/unit/state/test_gang_view.py.
     """
     urgent = {"metadata": {"name": "urgent"}, "value": 1000}
     api.post("/apis/scheduling.k8s.io/v1/priorityclasses", urgent)
-    asked: dict[str, tuple[str, Object]] = {
-        "claim": ("resourceClaims", {"resourceClaims": [{"name": "nic", "resourceClaimName": "nic"}]}),
-        "first": ("priority", {"priorityClassName": "urgent"}),
-    }
+    asked: dict[str, tuple[str, Object]] = {"first": ("priority", {"priorityClassName": "urgent"})}
     with Daemon(plane), Following(api, PODS) as pods, Following(api, NATIVE) as groups:
         for name, (_, fields) in asked.items():
             group, *members = native_gang(name, members=2, gpus=1, policy={"gang": {"minCount": 2}})

@@ -155,3 +155,21 @@ def rooms_of_all_kinds_of_pods_are_remembered_together(kind: Any) -> Any:
 @bug("A12", "core.devices.search:DeviceSearch._charge", ROOM)
 def a_search_takes_as_many_steps_as_it_likes(_: Any) -> Any:
     return lambda self, steps: None
+
+
+GROUPS = "unit/state/test_group_claims.py"
+
+
+@bug("A13", "model.storage:group_consumer", GROUPS)
+def claims_of_podgroups_are_reserved_for_pods(_: Any) -> Any:
+    return lambda groups, pod, use: None
+
+
+@bug("A13", "state.device_binding:reserves", GROUPS)
+def each_member_adds_its_podgroup_once_more(_: Any) -> Any:
+    return lambda selection: selection.reserve and selection.allocation is None
+
+
+@bug("A8", "state.device_binding:_consumers", GROUPS)
+def a_podgroup_without_running_pods_keeps_its_devices(_: Any) -> Any:
+    return lambda claim, group: {*claim.reserved}

@@ -23,7 +23,7 @@ FIELDS: dict[str, dict[str, list[Any]]] = {
         "preemptionPolicy": ["Never"],
         "priority": [10],
         "schedulingConstraints": [{"topology": [{"key": "rack"}]}],
-        "resourceClaims": [[{"name": "a"}]],
+        "resourceClaims": [[{"name": "a"}], [{"name": "a", "resourceClaimName": "a"}]],
         "parentCompositePodGroupName": ["all"],
     },
     "scheduling.volcano.sh": {
@@ -93,7 +93,8 @@ def is_told(group: PodGroup, field: str) -> bool:
     """Whether the field has an effect, or somebody hears that it has none."""
     said = (*group.unsupported, *group.invalid, *group.not_used, *group.problems)
     levels = [level for each in (group, *group.parts) for level in (*each.topology, *each.tree_topology)]
-    return bool(levels) or any(field in sentence for sentence in said)
+    is_honoured = bool(levels) or (field == "resourceClaims" and bool(group.claims))
+    return is_honoured or any(field in sentence for sentence in said)
 
 
 @pytest.mark.parametrize("api_group", DIALECTS)

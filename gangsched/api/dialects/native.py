@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
+
+from pydantic import BaseModel, ConfigDict, StrictStr, ValidationError
+from pydantic.alias_generators import to_camel
 
 from gangsched.api.dialects.spec import Count, Declared, DialectSpec, Readable
 from gangsched.api.values import BadValue, parse_level
+from gangsched.model.objects import ClaimEntry
 
 
 class GangPolicy(Readable):
@@ -19,6 +24,22 @@ class SchedulingPolicy(Readable):
 
     basic: dict[str, Any] | None = None
     gang: GangPolicy | None = None
+
+
+class GroupClaim(BaseModel):
+    """An entry of spec.resourceClaims, which names either a claim or a template (gate DRAWorkloadResourceClaims)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=to_camel)
+
+    name: StrictStr
+    resource_claim_name: StrictStr | None = None
+    resource_claim_template_name: StrictStr | None = None
+
+    @property
+    def entry(self) -> ClaimEntry | None:
+        """The entry; None unless it names one of the two."""
+        claim, template = self.resource_claim_name or "", self.resource_claim_template_name or ""
+        return ClaimEntry(self.name, claim, template) if bool(claim) != bool(template) else None
 
 
 class NativeSpec(DialectSpec):
@@ -38,11 +59,11 @@ class NativeSpec(DialectSpec):
 
     def declared(self, where: str) -> Declared:
         """The supported values of the spec, and sentences about the others."""
-        mode, topology = self.disruption_mode, self._topology()
+        mode, topology, claims = self.disruption_mode, self._topology(), self._claims()
         constraints = any((self.scheduling_constraints or {}).values()) and not topology
         asked = {
             "schedulingConstraints": constraints,
-            "resourceClaims": self.resource_claims,
+            "resourceClaims": len(claims) < len(self.resource_claims or ()),
             "parentCompositePodGroupName": self.parent_composite_pod_group_name,
         }
         return Declared(
@@ -51,6 +72,7 @@ class NativeSpec(DialectSpec):
             disrupted_singly=mode == "Pod" or (isinstance(mode, dict) and "single" in mode),
             never_preempts=self.preemption_policy == "Never",
             topology=topology,
+            claims=claims,
             priority=self.priority or 0,
             unsupported=tuple(
                 f"spec.{name} of {where} is not supported by gangsched yet: remove it, or leave the gang to "
@@ -68,6 +90,14 @@ class NativeSpec(DialectSpec):
         if policy.gang is not None:
             return policy.gang.min_count
         return 0 if policy.basic is not None else None
+
+    def _claims(self) -> tuple[ClaimEntry, ...]:
+        """The claims of the group, without entries that gangsched cannot read."""
+        found = []
+        for each in self.resource_claims or ():
+            with suppress(ValidationError):
+                found.append(GroupClaim.model_validate(each).entry)
+        return tuple(entry for entry in found if entry is not None)
 
     def _topology(self) -> tuple[str, ...]:
         """Node labels of the levels at which one domain must hold the group; empty unless all keys are valid."""

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictInt
 from pydantic.alias_generators import to_camel
 
 from gangsched.api.values import INT32_MAX
+from gangsched.model.objects import ClaimEntry
 
 Count = Annotated[StrictInt, Field(ge=0, le=INT32_MAX)]
 
@@ -36,6 +37,8 @@ class Declared:
     #: Node labels for each of which one domain must hold the whole tree of the gang (I9).
     tree_topology: tuple[str, ...] = ()
     priority: int = 0
+    #: ResourceClaims that are reserved for the object instead of for its pods.
+    claims: tuple[ClaimEntry, ...] = ()
     #: Annotations that say what other fields state, of the weakest kind.
     gang_metadata: Mapping[str, str] = field(default_factory=dict)
     #: The minimum of each task by its name; together they are the minimum.

@@ -41,6 +41,7 @@ from gangsched.model.disruption import DISRUPTION_TARGET, PREEMPTED_BY_SCHEDULER
 from gangsched.model.objects import (
     NOTHING,
     TERMINAL,
+    ClaimEntry,
     ClaimUse,
     Namespace,
     Node,
@@ -228,14 +229,17 @@ def _claims(wire: WirePod) -> tuple[ClaimUse, ...]:
 def _devices(wire: WirePod) -> tuple[ClaimUse, ...]:
     """The pod's ResourceClaims; one from a template is named in the pod's status, null if none is needed."""
     made = {each.name: each for each in wire.status.resource_claim_statuses or ()}
+    has_group = wire.spec.scheduling_group is not None and bool(wire.spec.scheduling_group.pod_group_name)
     uses = []
     for source in wire.spec.resource_claims or ():
-        if source.resource_claim_name is not None:
-            uses.append(ClaimUse(source.resource_claim_name, device=True))
-        elif source.resource_claim_template_name is not None:
+        direct, template = source.resource_claim_name, source.resource_claim_template_name
+        entry = ClaimEntry(source.name, direct or "", template or "") if has_group else None
+        if direct is not None:
+            uses.append(ClaimUse(direct, device=True, entry=entry))
+        elif template is not None:
             name = made[source.name].resource_claim_name if source.name in made else ""
             if name is not None:
-                uses.append(ClaimUse(name, ephemeral=True, device=True))
+                uses.append(ClaimUse(name, ephemeral=True, device=True, entry=entry))
     return tuple(uses)
 
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
+from gangsched.api.keys import NATIVE
 from gangsched.kube.http.backoff import Backoff
 from gangsched.kube.http.client import JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
 from gangsched.kube.http.faults import CONFLICT, SERVER_ERROR, ApiFault, Fault, Fenced
@@ -41,7 +42,7 @@ class DeviceClaimWriter:
         self._runtime = runtime
 
     async def allocate(self, selection: Selection, *, uid: str, name: str) -> str:
-        """Write the chosen devices, and the pod as their consumer, to a claim; return its new version.
+        """Write the chosen devices, and the pod or its PodGroup as their consumer, to a claim; return its new version.
 
         Raises ClaimWriteRefused if the claim was recreated or allocated by another client.
         """
@@ -49,7 +50,7 @@ class DeviceClaimWriter:
         version, spec = await self._prepared(selection)
         status = {
             "allocation": self._allocation(selection.allocation, spec),
-            "reservedFor": [{"resource": "pods", "name": name, "uid": uid}],
+            "reservedFor": [_consumer(selection, uid=uid, name=name)],
         }
         backoff = Backoff(0.1, 2.0, rng=self._runtime.rng)
         for tries_left in range(TRIES, -1, -1):
@@ -98,18 +99,22 @@ class DeviceClaimWriter:
             claim = await self._read(selection, backoff, is_certain=True)
             if selection.allocation is not None and not is_written(claim, selection, uid):
                 return claim.resource_version
-            if claim.uid != selection.uid or not claim.allocated or not {uid}.issuperset(claim.reserved):
+            if (
+                claim.uid != selection.uid
+                or not claim.allocated
+                or not {_uid(selection, uid)}.issuperset(claim.reserved)
+            ):
                 return claim.resource_version
             version = claim.resource_version
 
     async def reserve(self, selection: Selection, *, uid: str, name: str) -> None:
-        """Add the pod to the consumers of an allocated claim, without which its kubelet would not start it.
+        """Add the pod, or its PodGroup, to the consumers of an allocated claim, as its kubelet requires.
 
-        The API server adds it to the existing consumers, and refuses if the claim was recreated or is no longer
+        The API server adds to the existing consumers, and refuses if the claim was recreated or is no longer
         allocated. Raises ClaimWriteRefused if it has been allocated elsewhere.
         """
-        consumer = {"resource": "pods", "name": name, "uid": uid}
-        body = {"metadata": {"uid": selection.uid}, "status": {"reservedFor": [consumer]}}
+        consumers = [_consumer(selection, uid=uid, name=name)]
+        body = {"metadata": {"uid": selection.uid}, "status": {"reservedFor": consumers}}
         if (await self._patch(selection, body, STRATEGIC_PATCH, "status")).required != selection.required:
             raise ClaimWriteRefused(f'resourceclaim "{selection.name}" has been allocated elsewhere')
 
@@ -182,12 +187,25 @@ class DeviceClaimWriter:
 
 
 def is_written(claim: ResourceClaim, selection: Selection, uid: str) -> bool:
-    """Whether the claim has the devices that were chosen for this pod."""
+    """Whether the claim has the devices that were chosen for this pod or its PodGroup."""
     assert selection.allocation is not None
     results = claim.asks.results if claim.asks is not None else None
-    if results is None or uid not in claim.reserved:
+    if results is None or _uid(selection, uid) not in claim.reserved:
         return False
     return list(map(_device, results)) == list(map(_device, selection.allocation.results))
+
+
+def _uid(selection: Selection, uid: str) -> str:
+    """The uid of the claim's consumer: that of the PodGroup if the claim is reserved for one, else the pod's."""
+    return uid if selection.consumer is None else selection.consumer.uid
+
+
+def _consumer(selection: Selection, *, uid: str, name: str) -> dict[str, str]:
+    """The claim's consumer as the API has it."""
+    if selection.consumer is None:
+        return {"resource": "pods", "name": name, "uid": uid}
+    group = selection.consumer
+    return {"apiGroup": NATIVE, "resource": "podgroups", "name": group.name, "uid": group.uid}
 
 
 def _device(result: DeviceResult) -> tuple[object, ...]:

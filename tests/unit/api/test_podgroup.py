@@ -15,6 +15,7 @@ from gangsched.api.podgroup import (
     stored_conditions,
     with_condition,
 )
+from gangsched.model.objects import ClaimEntry
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
@@ -91,7 +92,9 @@ def test_native_disruption_mode_and_preemption_policy_count(mode: object, indivi
         ("schedulingConstraints", {"topology": [{"key": "rack", "mode": "Spread"}]}),
         ("schedulingConstraints", {"topology": [{"key": "rack"}], "other": [1]}),
         ("schedulingConstraints", {"topology": [{"key": "no label"}]}),
-        ("resourceClaims", [{"name": "c", "resourceClaimName": "c"}]),
+        ("resourceClaims", [{"name": "c"}]),
+        ("resourceClaims", [{"name": "c", "resourceClaimName": "c"}, {"name": "d", "resourceClaimName": "d", "x": 1}]),
+        ("resourceClaims", [{"name": "c", "resourceClaimName": "c", "resourceClaimTemplateName": "c"}]),
         ("parentCompositePodGroupName", "all"),
     ],
 )
@@ -103,6 +106,14 @@ def test_native_fields_that_cannot_be_honoured_are_named(field: str, value: obje
     empty = {"schedulingConstraints": {"topology": []}, "resourceClaims": [], "parentCompositePodGroupName": ""}
     assert parse_pod_group(body({**spec, **empty}, f"{NATIVE}/v1alpha2")).unsupported == ()
     assert parse_pod_group(body({"minMember": 2, field: value})).unsupported == ()
+
+
+def test_the_claims_of_a_native_group_are_read() -> None:
+    """By name or by template."""
+    claims = [{"name": "a", "resourceClaimName": "x"}, {"name": "b", "resourceClaimTemplateName": "t"}]
+    spec = {"schedulingPolicy": {"gang": {"minCount": 2}}, "resourceClaims": claims}
+    group = parse_pod_group(body(spec, f"{NATIVE}/v1beta1"))
+    assert (group.claims, group.unsupported) == ((ClaimEntry("a", claim="x"), ClaimEntry("b", template="t")), ())
 
 
 def test_the_levels_of_a_native_group_are_read() -> None:

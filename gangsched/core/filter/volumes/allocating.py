@@ -12,16 +12,20 @@ from gangsched.core.node_terms import NODE_NAME_FIELD
 from gangsched.model.devices import DeviceAllocation, DeviceClaim, DeviceClass, DeviceRequest, DeviceResult
 from gangsched.model.inter_pod import Requirement
 from gangsched.model.objects import NodeSelectorTerm
-from gangsched.model.storage import ResourceClaim, Selection
+from gangsched.model.storage import GroupConsumer, ResourceClaim, Selection
 
 SHARES: Final = UUID("5b1c1a4c-3f0c-4f0e-9c5f-1d2f3a8e6b70")
 """Namespace of the ids of shares, which are made of the claim, the request and the number of the device."""
 
 
 def allocating(
-    claim: ResourceClaim, results: Sequence[DeviceResult], node: str, classes: Mapping[str, DeviceClass]
+    claim: ResourceClaim,
+    results: Sequence[DeviceResult],
+    node: str,
+    classes: Mapping[str, DeviceClass],
+    consumer: GroupConsumer | None = None,
 ) -> Selection:
-    """The decision to allocate these devices of a node to a claim."""
+    """The decision to allocate these devices of a node to a claim, for a pod or for the PodGroup `consumer`."""
     assert claim.asks is not None
     named = tuple(
         replace(each, share=str(uuid5(SHARES, f"{claim.uid}/{each.request}/{number}"))) if each.share else each
@@ -37,13 +41,20 @@ def allocating(
         required=(_on(node),) if results else None,
         allocation=DeviceAllocation(node, named, configs, claim.has_more),
         finalizers=claim.finalizers,
+        consumer=consumer,
     )
 
 
-def following(claim: ResourceClaim, node: str) -> Selection:
+def following(claim: ResourceClaim, node: str, consumer: GroupConsumer | None = None) -> Selection:
     """The decision to use the devices of a node that are allocated to a claim for another pod."""
     return Selection(
-        namespace=claim.namespace, name=claim.name, uid=claim.uid, reserve=True, required=(_on(node),), follows=True
+        namespace=claim.namespace,
+        name=claim.name,
+        uid=claim.uid,
+        reserve=True,
+        required=(_on(node),),
+        follows=True,
+        consumer=consumer,
     )
 
 

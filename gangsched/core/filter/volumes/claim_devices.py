@@ -189,13 +189,16 @@ class ClaimDevices:
         chosen = self._devices.chosen(pod.uid, index) if own else ()
         if chosen is None or any(self._place_of(key) != index for key in sharing):
             return None
-        found = [allocating(*each, node, classes) for each in zip(own, chosen, strict=True)]
+        found = [
+            allocating(claim, results, node, classes, needs.consumers.get(claim.key))
+            for claim, results in zip(own, chosen, strict=True)
+        ]
         for claim, _ in needs.sharing:
             _, pods = self._sharers.get(claim.key, (-1, []))
             if pods[:1] != [pod.uid]:
-                found.append(following(claim, node))
+                found.append(following(claim, node, needs.consumers.get(claim.key)))
             elif (results := self._devices.chosen(claim.key, index)) is not None:
-                found.append(allocating(claim, results[0], node, classes))
+                found.append(allocating(claim, results[0], node, classes, needs.consumers.get(claim.key)))
             else:
                 return None
         return tuple(found)

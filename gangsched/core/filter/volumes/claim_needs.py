@@ -5,8 +5,8 @@ Invariant: nothing is reserved here and no node is read. The first problem is th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import TypeAlias
 
@@ -14,7 +14,16 @@ from gangsched.core.devices.device_index import DeviceKind
 from gangsched.model.gang import Refusal
 from gangsched.model.objects import ClaimUse, Pod
 from gangsched.model.reasons import Reason
-from gangsched.model.storage import ALLOCATING, READ_WRITE_ONCE_POD, RESOURCES, Claim, ResourceClaim, Storage, Volume
+from gangsched.model.storage import (
+    ALLOCATING,
+    READ_WRITE_ONCE_POD,
+    RESOURCES,
+    Claim,
+    GroupConsumer,
+    ResourceClaim,
+    Storage,
+    Volume,
+)
 
 UNREAD = "gangsched has no permission to read {}, which it needs {}"
 UNBOUND_IMMEDIATE = "pod has unbound immediate PersistentVolumeClaims"
@@ -34,6 +43,7 @@ class ClaimNeeds:
     node, smallest first. `exclusive` are keys of claims that only one pod at a time may use, `disks` all disks to
     attach. `devices` are allocated ResourceClaims, `unallocated` those for which devices are chosen; these ask for what
     `kind` says. Of them, `sharing` are those that several pods use, with the kind of each; the others ask for `own`.
+    `consumers` are the PodGroups that ResourceClaims are reserved for, by key of the claim.
     """
 
     problem: Refusal | None = None
@@ -48,6 +58,12 @@ class ClaimNeeds:
     kind: DeviceKind | None = None
     sharing: tuple[tuple[ResourceClaim, DeviceKind], ...] = ()
     own: DeviceKind | None = None
+    consumers: Mapping[str, GroupConsumer] = field(default_factory=dict)
+
+    def users(self, pod: Pod, claim: ResourceClaim) -> set[str]:
+        """The uids under which a ResourceClaim may be reserved for the pod: its own, or its PodGroup's."""
+        consumer = self.consumers.get(claim.key)
+        return {pod.uid} if consumer is None else {pod.uid, consumer.uid}
 
 
 def claim_needs(pod: Pod, storage: Storage) -> ClaimNeeds:
@@ -76,6 +92,7 @@ def claim_needs(pod: Pod, storage: Storage) -> ClaimNeeds:
         kind=_kind(unallocated, storage),
         sharing=tuple(kinds),
         own=_kind([each for each in unallocated if each.key not in storage.shared], storage),
+        consumers={use.key(pod.namespace): by for use, _ in devices if (by := storage.consumer(pod, use)) is not None},
     )
 
 
@@ -175,9 +192,12 @@ def _device_problem(pod: Pod, use: ClaimUse, claim: ResourceClaim | None, storag
         return f'resourceclaim "{claim.name}" is being deleted'
     if claim.key in storage.outdated:
         return f'resourceclaim "{claim.name}" is being changed by gangsched'
-    if use.ephemeral and claim.owner_uid != pod.uid:
-        return f"ResourceClaim {claim.namespace}/{claim.name} was not created for Pod {pod.key} (Pod is not owner)"
-    if claim.allocated and pod.uid not in claim.reserved and len(claim.reserved) >= RESERVATIONS_MAX:
+    consumer = storage.consumer(pod, use)
+    owners = {pod.uid} if consumer is None else {pod.uid, consumer.uid}
+    if use.ephemeral and claim.owner_uid not in owners:
+        not_owner = "Pod is not owner" if consumer is None else f"neither Pod nor PodGroup {consumer.name} is the owner"
+        return f"ResourceClaim {claim.namespace}/{claim.name} was not created for Pod {pod.key} ({not_owner})"
+    if claim.allocated and owners.isdisjoint(claim.reserved) and len(claim.reserved) >= RESERVATIONS_MAX:
         return f'resourceclaim "{claim.name}" has {len(claim.reserved)} consumers, the maximum'
     return ""
 

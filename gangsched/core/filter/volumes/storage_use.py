@@ -194,7 +194,7 @@ class StorageUse:
 
     def needs(self, pod: Pod) -> ClaimNeeds:
         """Requirements of the pod's claims, cached: deriving those of 2,000 pods takes half of a plan's work."""
-        owner = pod.uid if any(use.ephemeral for use in pod.claims) else pod.namespace
+        owner = pod.uid if any(use.ephemeral for use in pod.claims) else f"{pod.namespace}/{pod.native_group}"
         key, known = (owner, pod.claims), self.known_needs
         found: ClaimNeeds | None = known.get(key)
         if found is None:
@@ -232,7 +232,7 @@ class StorageUse:
         self._work.charge(UNITS_TO_COMPARE)
         needs = self.needs(pod)
         if needs.problem is not None or self.serial(pod):
-            return (pod.namespace, pod.claims)
+            return (pod.namespace, pod.native_group, pod.claims)
         volumes = frozenset((volume.required, volume.zones) for volume in needs.bound)
         drivers = tuple(sorted(driver for driver, _ in needs.disks))
         devices = (frozenset(claim.required for claim in needs.devices), needs.kind)
@@ -318,9 +318,16 @@ class StorageUse:
         with self._work.unlimited():  # the pod is being placed, which must not be cut short
             needs = self.needs(pod)
         reserved = tuple(
-            Selection(namespace=each.namespace, name=each.name, uid=each.uid, reserve=True, required=each.required)
+            Selection(
+                namespace=each.namespace,
+                name=each.name,
+                uid=each.uid,
+                reserve=True,
+                required=each.required,
+                consumer=needs.consumers.get(each.key),
+            )
             for each in needs.devices
-            if pod.uid not in each.reserved
+            if needs.users(pod, each).isdisjoint(each.reserved)
         )
         if not needs.unbound:
             return reserved

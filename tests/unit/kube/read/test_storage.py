@@ -15,7 +15,7 @@ from gangsched.kube.read.store import Store
 from gangsched.kube.read.wire import WirePod
 from gangsched.model.devices import DeviceClaim
 from gangsched.model.inter_pod import Requirement
-from gangsched.model.objects import ClaimUse, NodeSelectorTerm
+from gangsched.model.objects import ClaimEntry, ClaimUse, NodeSelectorTerm
 from gangsched.model.protocol import Applied, Gone, Message, Replaced
 from gangsched.model.storage import Claim, ClaimRef, CsiNode, ResourceClaim, StorageClass, Volume
 
@@ -174,6 +174,11 @@ def test_the_devices_a_pod_names() -> None:
         ClaimUse("", ephemeral=True, device=True),
     )
     assert found.shape.unsupported == ()
+    raw["spec"] = {**spec, "schedulingGroup": {"podGroupName": "g"}}
+    found = decode_pod(read(raw, WirePod), ShapeTable())
+    assert found is not None
+    entries = [ClaimEntry("a", claim="d"), ClaimEntry("b", template="t"), ClaimEntry("e", template="t")]
+    assert [each.entry for each in found.claims] == entries
 
 
 def test_a_bad_amount_is_named() -> None:

@@ -8,6 +8,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from gangsched.kube.http.faults import ApiFault, Fault, Unreachable
 from gangsched.kube.ports import Runtime
@@ -15,7 +16,7 @@ from gangsched.kube.read.storage import FINALIZER
 from gangsched.kube.write.device_claims import ClaimWriteRefused, DeviceClaimWriter, may_be_done
 from gangsched.model.devices import DeviceAllocation, DeviceResult
 from gangsched.model.resources import NANOS, parse_nanos
-from gangsched.model.storage import Selection
+from gangsched.model.storage import GroupConsumer, Selection
 from tests.unit.kube.fakes import FakeTime
 
 PATH = "/apis/resource.k8s.io/v1/namespaces/ns/resourceclaims/c"
@@ -23,10 +24,12 @@ RESULT = DeviceResult("r", ("d", "n0", "g0"))
 SHARE = DeviceResult("r", ("d", "n0", "g0"), share="s", amounts=(("m", 3 * NANOS // 2),))
 
 
-def selection(*results: DeviceResult, version: str = "1", **fields: Any) -> Selection:
+def selection(
+    *results: DeviceResult, version: str = "1", consumer: GroupConsumer | None = None, **fields: Any
+) -> Selection:
     """These devices are to be written to the claim."""
-    allocation = DeviceAllocation("n0", results, **fields)
-    return Selection(namespace="ns", name="c", uid="u", resource_version=version, reserve=True, allocation=allocation)
+    chosen = Selection(namespace="ns", name="c", uid="u", resource_version=version, reserve=True, consumer=consumer)
+    return structs.replace(chosen, allocation=DeviceAllocation("n0", results, **fields))
 
 
 class FakeClaim:
@@ -132,8 +135,19 @@ async def test_what_is_written() -> None:
     assert parse_nanos(result["consumedCapacity"]["m"]) == SHARE.amounts[0][1]
 
 
+async def test_a_podgroup_is_the_consumer_of_its_claim() -> None:
+    """In the API's words, and whether the claim is allocated for it or it is added."""
+    group = {"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "g", "uid": "gu"}
+    chosen = selection(RESULT, consumer=GroupConsumer("g", "gu"))
+    for call in ("allocate", "reserve"):
+        api = FakeClaim()
+        await getattr(writer(api, FakeTime()), call)(chosen, uid="p", name="pod")
+        assert api.status["reservedFor"] == [group]
+
+
+@pytest.mark.parametrize("consumer", [None, GroupConsumer("g", "gu")], ids=["pod", "group"])
 @pytest.mark.parametrize("block", range(4))
-async def test_what_is_answered_is_what_is_stored(block: int) -> None:
+async def test_what_is_answered_is_what_is_stored(block: int, consumer: GroupConsumer | None) -> None:
     """A18: allocated at the version that is answered, or not by us; and once it is released, not by us either."""
     allocated = released = 0
     for seed in range(block * 500, block * 500 + 500):
@@ -141,7 +155,7 @@ async def test_what_is_answered_is_what_is_stored(block: int) -> None:
         made = writer(api, FakeTime())
         is_open = False
         try:
-            version = await made.allocate(selection(RESULT), uid="p", name="pod")
+            version = await made.allocate(selection(RESULT, consumer=consumer), uid="p", name="pod")
         except (ClaimWriteRefused, Fault) as refusal:
             version = ""
             is_open = isinstance(refusal, Fault) and may_be_done(refusal)
@@ -153,7 +167,7 @@ async def test_what_is_answered_is_what_is_stored(block: int) -> None:
             assert not api.is_ours, seed
             continue
         version = version or "1"  # what is open is released, as the binder does
-        seen = await made.release(selection(RESULT, version=version), "p")
+        seen = await made.release(selection(RESULT, version=version, consumer=consumer), "p")
         assert not api.is_ours, seed
         assert int(seen) <= int(api.meta["resourceVersion"]), seed  # the watch will show it
         released += 1
