@@ -22,6 +22,7 @@ from gangsched.model.plan import Plan, Verdict
 from gangsched.model.resources import ResourceVector, from_dict
 from gangsched.model.snapshot import Snapshot
 from gangsched.state.cluster import Cluster
+from gangsched.state.group_record import GroupRecord
 
 GPU = "nvidia.com/gpu"
 NAMESPACE = "ns"
@@ -202,3 +203,14 @@ def verdict_on(plan: Plan, group_id: str) -> Verdict:
 def where(verdict: Verdict) -> dict[str, str]:
     """Pod name to node of what a verdict binds."""
     return {placement.pod.name: placement.node for placement in verdict.binds}
+
+
+class Records(dict[str, GroupRecord]):
+    """Records of groups, each made when it is first asked for."""
+
+    def __missing__(self, group: str) -> GroupRecord:
+        record = self[group] = GroupRecord(id=group, gangs=(group,))
+        return record
+
+    def get(self, group: str, default: object = None) -> GroupRecord:
+        return self[group]

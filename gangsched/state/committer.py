@@ -23,10 +23,10 @@ from gangsched.model.snapshot import Snapshot
 from gangsched.state.claim_binding import ClaimBinding, waits
 from gangsched.state.cluster import Cluster
 from gangsched.state.gangs import GangRecord
-from gangsched.state.groups import GroupRecord, Registry
+from gangsched.state.group_record import GroupRecord, QueueCause, Rank, Stay
+from gangsched.state.groups import Registry
 from gangsched.state.member_store import MemberStore
 from gangsched.state.members import Change, Member, State
-from gangsched.state.queueing.parked import Rank, Stay
 from gangsched.state.queueing.queue import Queue
 from gangsched.state.reporting.gang_numbers import GangCounts
 from gangsched.state.reporting.reports import Reports
@@ -120,7 +120,7 @@ class Committer:
         self._after(group, verdict, snapshot, now_s)
         return actions
 
-    def forget(self, groups: set[str]) -> None:
+    def forget(self, groups: Set[str]) -> None:
         """Drop groups that are gone."""
         self._yielded -= groups
 
@@ -128,7 +128,7 @@ class Committer:
         """Whether any group has yielded to another one and waits for it."""
         return bool(self._yielded)
 
-    def release_yielded(self, beneficiaries: set[str]) -> None:
+    def release_yielded(self, beneficiaries: Set[str]) -> None:
         """Let the groups try again that yielded to one of `beneficiaries`, which was permitted or is gone (semantics
         D1).
         """
@@ -138,7 +138,7 @@ class Committer:
                 group.yielded_to = ""
                 self._yielded.discard(group_id)
                 self._registry.changed(group_id)
-                self._queue.activate(group_id)
+                self._queue.activate(group_id, QueueCause.YIELD_OVER)
 
     def _after(self, group: GroupRecord, verdict: Verdict, snapshot: Snapshot, now_s: float) -> None:
         """Put the group where it waits now, and note its report."""
@@ -166,7 +166,7 @@ class Committer:
         if group.avoid:
             self._queue.wake_at(group.id, min(group.avoid.values()))  # that node may be the one it needs
         if verdict.releases and not verdict.yields_to and not verdict.expired:
-            self._queue.activate(group.id)  # holds were lost: place the members again at once
+            self._queue.activate(group.id, QueueCause.HOLDS_CHANGED)  # holds were lost: place the members again at once
         if is_news:
             self._reports.note(group.id, now_s)
 

@@ -19,7 +19,8 @@ from gangsched.model.objects import Phase
 from gangsched.model.preemption import NotHelpful
 from gangsched.model.resources import format_quantity
 from gangsched.state.gangs import GangRecord
-from gangsched.state.groups import GroupRecord, broken
+from gangsched.state.group_record import GroupRecord
+from gangsched.state.groups import broken
 from gangsched.state.members import Member, State
 from gangsched.state.scheduling import SchedulingState
 

@@ -37,6 +37,7 @@ from gangsched.model.protocol import (
 from gangsched.model.reasons import EventReason, Reason
 from gangsched.state.cluster import Cluster
 from gangsched.state.gangs import GangRecord
+from gangsched.state.group_record import QueueCause
 from gangsched.state.groups import Registry
 from gangsched.state.member_store import MemberStore
 from gangsched.state.members import Change, Member, State
@@ -47,7 +48,6 @@ from gangsched.state.reporting.gang_numbers import GangCounts
 from gangsched.state.reserving.overruns import Overruns
 from gangsched.state.set_aside import SetAside
 
-"""Before the "namespace/name" of a pod without a gang; no namespace has a colon, so it is no gang's id."""
 ANSWERS: dict[type, Change] = {
     Bound: Change.ANSWERED_BOUND,
     BindGone: Change.ANSWERED_GONE,
@@ -281,7 +281,7 @@ class EventHandlers:
         for uid in self._cluster.residents(node):
             group = self._registry.groups.get(self._registry.group_of.get(self._members[uid].gang, ""))
             if group is not None and any(self._registry.gangs[gang].of(*WAITS) for gang in group.gangs):
-                self._queue.activate(group.id)
+                self._queue.activate(group.id, QueueCause.NODE_MOVED)
 
     def _drop_node(self, name: str) -> None:
         self._cluster.drop_node(name)

@@ -8,19 +8,20 @@ group (I9). Only `refresh` rebuilds what changed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import accumulate, count, islice, takewhile
 from math import inf
+from typing import NamedTuple
 
 from gangsched.api.gang_spec import GangDefaults
 from gangsched.core import trees
 from gangsched.model.gang import TREE, Gang, Group, Refusal, namespace_of
 from gangsched.model.gpu_policy import GpuPolicy
-from gangsched.model.plan import Verdict
 from gangsched.model.reasons import Reason
 from gangsched.model.text import named
 from gangsched.state.gang_view import gang_view
 from gangsched.state.gangs import GangRecord
+from gangsched.state.group_record import GroupRecord
 from gangsched.state.podgroup_names import PodGroupNames
 
 POD_GROUP_WAIT_S = 1.0
@@ -34,44 +35,20 @@ UNITS_A_GANG = 8
 """Cost of reading a gang without its members, in units of reading one member, about 5 µs."""
 
 
-@dataclass(slots=True, kw_only=True)
-class GroupRecord:
-    """The record of one group. `avoid` maps nodes to the monotonic second until which they are avoided (B6).
-
-    `accused` are gangs that the group's refusal blames. `generation` changes with every change of the group and is
-    never reused, so that a plan for a group that was regrouped meanwhile is recognised as outdated (B2). Room is made
-    for a `nominated` group, whose clock waits (V16). `taken` is the message while bound members are evicted (V17).
-    `decided_s` is the monotonic second of the last verdict; `yields` counts its yields (D1). `parent`,
-    `min_children` and `topology` are those of a tree (I9).
-    """
-
-    id: str
-    gangs: tuple[str, ...]
-    refusal: Refusal | None = None
-    accused: tuple[str, ...] = ()
-    rounds: int = 0
-    clock_s: float | None = None
-    yielded_to: str = ""
-    nominated: bool = False
-    taken: Refusal | None = None
-    avoid: dict[str, float] = field(default_factory=dict)
-    generation: int = 0
-    verdict: Verdict | None = None
-    decided_s: float | None = None
-    yields: int = 0
-    view: Group | None = None
-    parent: str = ""
-    min_children: int | None = None
-    topology: tuple[str, ...] = ()
-
-
 @dataclass(frozen=True, slots=True)
 class Refreshed:
-    """Ids of groups that are new or changed, of groups that are gone, and of gangs that were dropped."""
+    """Ids of new or changed groups, the records of groups that are gone, and ids of gangs that were dropped."""
 
     changed: set[str]
-    gone: set[str]
+    gone: dict[str, GroupRecord]
     forgotten: set[str]
+
+
+class _Former(NamedTuple):
+    """What a gang takes along into another group: the clock of its former group, and the nodes that this avoided."""
+
+    clock_s: float | None
+    avoid: dict[str, float]
 
 
 class Registry:
@@ -235,7 +212,7 @@ class Registry:
         for group_id in groups:
             self.changed(group_id)
             self.group(group_id, now_s)  # now, in parts, rather than all of them before the next plan
-        return Refreshed(groups, gone - groups, forgotten)
+        return Refreshed(groups, gone, forgotten)
 
     def _view(self, record: GangRecord, now_s: float) -> Gang:
         record.note_whose(self._names)
@@ -296,10 +273,11 @@ class Registry:
         self._found(record.id)
         self._views.pop(record.id, None)
 
-    def _regroup(self, gang_ids: set[str]) -> set[str]:
-        """Form the groups of these gangs anew; returns ids of groups that no longer exist."""
+    def _regroup(self, gang_ids: set[str]) -> dict[str, GroupRecord]:
+        """Form the groups of these gangs anew; returns the groups that no longer exist."""
         left = {self.group_of[gang_id] for gang_id in gang_ids if gang_id in self.group_of}
-        former = {gang_id: self.groups[self.group_of[gang_id]] for gang_id in gang_ids if gang_id in self.group_of}
+        groups = {gang_id: self.groups[self.group_of[gang_id]] for gang_id in gang_ids if gang_id in self.group_of}
+        former = {gang_id: _Former(group.clock_s, group.avoid) for gang_id, group in groups.items()}
         trees: dict[str, GroupRecord] = {}
         for gang_id in sorted(gang_ids):
             record = self.gangs.get(gang_id)
@@ -315,11 +293,10 @@ class Registry:
         gone = {
             each for each in left if all(self.group_of.get(gang) != each for gang in (each, *self.groups[each].gangs))
         }
-        for group_id in gone:  # a group is named after its first gang, a tree after its parent
-            self.groups.pop(group_id, None)
-        return gone
+        # A group is named after its first gang, a tree after its parent.
+        return {group_id: self.groups.pop(group_id) for group_id in gone}
 
-    def _formed(self, record: GangRecord, former: GroupRecord | None) -> GroupRecord:
+    def _formed(self, record: GangRecord, former: _Former | None) -> GroupRecord:
         """The group of a gang; a new one keeps the clock and the avoided nodes of its first gang's `former` group."""
         gangs, refusal, accused = self._resolve(record)
         parent = record.spec.parent if record.spec is not None and refusal is None else ""
@@ -328,7 +305,10 @@ class Registry:
         if group is not None and parent:
             group.gangs = gangs  # children come and go, and the others wait on
         elif group is None or group.gangs != gangs:
-            group = self.groups[group_id] = GroupRecord(id=group_id, gangs=gangs)
+            if group is None:
+                group = self.groups[group_id] = GroupRecord(id=group_id, gangs=gangs)
+            else:
+                group.regroup(gangs)
             if former is not None:
                 group.clock_s, group.avoid = former.clock_s, dict(former.avoid)
         group.refusal, group.accused = refusal, accused

@@ -31,7 +31,8 @@ from gangsched.state.claim_binding import ClaimBinding
 from gangsched.state.cluster import Cluster
 from gangsched.state.committer import Committer
 from gangsched.state.event_handlers import EventHandlers
-from gangsched.state.groups import GroupRecord, Registry
+from gangsched.state.group_record import GroupRecord, QueueCause
+from gangsched.state.groups import Registry
 from gangsched.state.member_store import MemberStore
 from gangsched.state.members import STARTED, State
 from gangsched.state.preemption.disruption_budgets import DisruptionBudgets
@@ -60,7 +61,7 @@ class SchedulingState:
         self._rules = rules
         self.cluster = Cluster(allocates=rules.allocates)
         self.registry = Registry(names=rules.scheduler_names, defaults=rules.defaults, policy=rules.policy)
-        self.queue = Queue(unattended=rules.unattended)
+        self.queue = Queue(self.registry.groups, unattended=rules.unattended)
         self.disruption_budgets = DisruptionBudgets()
         self.reports = Reports(settle_s=rules.settle_s, reservations=rules.reservations)
         self.members = MemberStore(self.cluster, self.registry, names=rules.scheduler_names)
@@ -177,20 +178,21 @@ class SchedulingState:
         """
         self._release_kept(now_s)
         refreshed = self.registry.refresh(now_s, most)
-        self.pending.changed(refreshed.changed | refreshed.gone)
+        gone = refreshed.gone.keys()
+        self.pending.changed(refreshed.changed | gone)
         self.pending.catch_up()
-        for group_id in refreshed.gone:
-            self.queue.drop(group_id)
-        self._clocked -= refreshed.gone
-        self._unfinished.forget(refreshed.changed | refreshed.gone)
-        self._committer.forget(refreshed.gone)
-        self.preemptions.forget(refreshed.gone)
+        for group in refreshed.gone.values():
+            self.queue.drop(group)
+        self._clocked -= gone
+        self._unfinished.forget(refreshed.changed | gone)
+        self._committer.forget(gone)
+        self.preemptions.forget(gone)
         self.preemptions.running.forget(refreshed.forgotten)
         self.reports.reservations.forget(refreshed.forgotten)
         self.overruns.forget(refreshed.forgotten)
         self.waits.forget(refreshed.forgotten)
         idle = self._idle(refreshed.changed, now_s) if self._committer.has_yielded() else set()
-        self._committer.release_yielded(refreshed.gone | idle)
+        self._committer.release_yielded(gone | idle)
         for group_id in refreshed.changed:
             group = self.registry.groups[group_id]
             self._keep_clock(group, now_s)
@@ -200,10 +202,10 @@ class SchedulingState:
                 self.queue.forgive(group_id)  # else there would be nothing to tell its members meanwhile
             if self.registry.awaits_pod_group(group_id):
                 continue  # nothing is reported while its PodGroup may still arrive
-            self.queue.activate(group_id)
+            self.queue.activate(group_id, QueueCause.CHANGED)
             self.reports.note(group_id, now_s)
         self.reservations.changed(refreshed.changed)
-        self.reservations.gone(refreshed.gone)
+        self.reservations.gone(gone)
         self.preemptions.holding_back.look(now_s)
         self.preemptions.nominations.follow()
         freed, pods_changed = self.cluster.take_freed(), self.cluster.take_pods_changed()
@@ -233,7 +235,7 @@ class SchedulingState:
         if (narrowed := self.cluster.take_narrowed()) or moved:
             preemptors.note(moved, anywhere=narrowed)
         for group_id in preemptors.look(self.cluster.snapshot, self.members.lowest_priority, now_s):
-            self.queue.activate(group_id)
+            self.queue.activate(group_id, QueueCause.PREEMPTION_MAY_HELP)
 
     def _release_kept(self, now_s: float) -> None:
         """Give back the room of failed binds when its time is over, or their gang is whole or not started (B3)."""
@@ -285,7 +287,7 @@ class SchedulingState:
             there = [each for each in held if each.node in moved]
             lost = (each for each in there if not ledger.fits_still(each.pod, each.node))
             if len(there) > LOOKS_AT_ONCE or any(each.node in freed for each in held) or any(lost):
-                self.queue.activate(group_id)
+                self.queue.activate(group_id, QueueCause.HOLDS_CHANGED)
 
     def ready(self, now_s: float) -> tuple[Group, ...]:
         """Groups to plan now, and all other groups with holds as unchanged; empty if there is nothing to decide."""
@@ -303,7 +305,7 @@ class SchedulingState:
             if group.waits:
                 groups.append(group)
             else:
-                self.queue.park(group_id, ())
+                self.queue.park(group_id, (), cause=QueueCause.NOTHING_WAITS)
                 self.reservations.left(group_id)
                 if not any(gang.bound for gang in group.gangs):
                     self.registry.groups[group_id].verdict = None  # its texts about members do not apply without them
@@ -334,16 +336,13 @@ class SchedulingState:
 
     def glance_input(self, group: Group, now_s: float, wall_s: float) -> PlanInput:
         """Input of a plan of `group`, which is not part of the state; the state is unchanged."""
-        woken = {
-            each for each in self.preemptions.woken_by(group.lowest_priority) if self.queue.part(each) != "backoff"
-        }
+        lowest = group.lowest_priority
+        woken = {each for each in self.preemptions.woken_by(lowest) if not self.queue.backs_off(each, now_s)}
         holders = (each for each in self._clocked - woken if not self.queue.backs_off(each, now_s))
         preempting = self.preemptions.input((group.id, *woken), wall_s)
         if preempting is not None:
-            waiting = [
-                priority for priority in (preempting.lowest_waiting, group.lowest_priority) if priority is not None
-            ]
-            preempting = replace(preempting, lowest_waiting=min(waiting))
+            waiting = preempting.lowest_waiting
+            preempting = replace(preempting, lowest_waiting=lowest if waiting is None else min(waiting, lowest))
         return PlanInput(
             snapshot=self.snapshot(),
             queue=(
@@ -383,14 +382,14 @@ class SchedulingState:
                     self.overdue.committed(verdict, (*self.reservations.standing, *plan.reservations.standing))
                     self.reservations.settled(verdict, now_s)
             if group is not None and newest is not None:
-                self.queue.activate(verdict.group)
+                self.queue.activate(verdict.group, QueueCause.NOT_COMMITTED)
         looked_at = {*plan.begun, *(verdict.group for verdict in plan.verdicts)}
         self._looked_at = self._looked_at | looked_at if plan.left else set()
         if (missed := self._unfinished.goes_on(plan.unfinished)) is not None:
             # It was not parked meanwhile.
             self.queue.wake(self._without_holds(), missed.freed, pods_changed=missed.pods_changed)
         for group_id in plan.again & self.registry.groups.keys():
-            self.queue.activate(group_id)
+            self.queue.activate(group_id, QueueCause.NOT_FINISHED)
         self.preemptions.holding_back.look(now_s)
         if plan.reservations is not None:
             self.reservations.take(plan.reservations, now_s)

@@ -35,6 +35,7 @@ def validate(state: SchedulingState) -> list[str]:
         *_of_nominations(state),
         *_of_reservations(state),
         *_of_pending(state),
+        *_of_groups(state),
     ]
 
 
@@ -140,6 +141,14 @@ def _of_pending(state: SchedulingState) -> Iterator[str]:
     kept, counted = state.pending.now(), count_pending(state.registry)
     if kept != counted:
         yield f"{kept} is counted as waiting, and should be {counted}"
+
+
+def _of_groups(state: SchedulingState) -> Iterator[str]:
+    """Every index of groups has those whose record says so."""
+    groups = state.registry.groups
+    for name, kept, belongs in state.queue.indexes():
+        if kept != (found := {group_id for group_id, group in groups.items() if belongs(group)}):
+            yield f"groups {sorted(kept)} are kept as {name}, and should be {sorted(found)}"
 
 
 def _states_terms(pod: Pod) -> bool:

@@ -23,7 +23,8 @@ from gangsched.model.reasons import Reason
 from gangsched.model.text import counted
 from gangsched.state.debug_view import MEMBER_STATES, members_by_state
 from gangsched.state.gangs import GangRecord
-from gangsched.state.groups import GroupRecord, broken
+from gangsched.state.group_record import GroupRecord
+from gangsched.state.groups import broken
 from gangsched.state.reporting.status import counts, phase, stored_condition
 from gangsched.state.scheduling import SchedulingState
 

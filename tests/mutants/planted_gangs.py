@@ -221,8 +221,8 @@ def shapes_behind_the_first_few_that_room_helps_sleep_on(_: Any) -> Any:
 
 @bug("Q3", "state.queueing.parked:Parked.remove", f"{STATE}/preemption/test_hold_back_times.py")
 def a_shape_is_forgotten_as_soon_as_one_kind_of_group_left_it(remove: Any) -> Any:
-    def thorough(self: Any, group: str) -> None:
-        shapes = {need.shape for need in self._needs.get(group, ((), ()))[0]}
+    def thorough(self: Any, group: Any) -> None:
+        shapes = {need.shape for need in group.needs}
         remove(self, group)
         for room in [each for each in self._by_room if each.shape in shapes]:
             self._by_room.pop(room)

@@ -21,6 +21,7 @@ from gangsched.core.reservations.timeline import Timeline
 from gangsched.core.reserve import Ledger
 from gangsched.model.objects import Pod
 from gangsched.model.reservation import Occupant, ReservationLimits
+from gangsched.state.group_record import QueueCause
 from gangsched.state.reserving.news import News
 from gangsched.state.rule_set import Rules
 from tests.builders import gang, gang_metadata, group, node, pod, running, shape, snapshot
@@ -68,7 +69,7 @@ class History:
             before = self._world.bound()
             state = self._world.state
             for each in list(state.queue.parked.groups):
-                state.queue.activate(each)
+                state.queue.activate(each, QueueCause.CHANGED)
             self._world.settle()
             yield before, self._world.bound()
 

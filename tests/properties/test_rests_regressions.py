@@ -17,6 +17,7 @@ from gangsched.model.inter_pod import InterPodConstraints, PodTerm, Requirement
 from gangsched.model.preemption import HeldBack, PreemptionSettings, VictimScope
 from gangsched.model.reservation import ReservationLimits, Reserved
 from gangsched.state.cluster import Cluster
+from gangsched.state.group_record import QueueCause
 from gangsched.state.preemption.hold_back_times import HoldingBack
 from gangsched.state.reserving.reservations import _freed
 from gangsched.state.rule_set import Rules
@@ -259,7 +260,7 @@ def test_nothing_is_reserved_while_room_is_being_made() -> None:
     assert [each.group for each in world.state.preemptions.nominations.all()] == ["ns/high"]
     world.plans.clear()
     for group_id in ("ns/high", "ns/waits"):
-        world.state.queue.activate(group_id)
+        world.state.queue.activate(group_id, QueueCause.CHANGED)
     world.settle()
     (planned,) = world.plans
     assert planned.reservations is not None
@@ -356,7 +357,7 @@ def test_a_hold_stays_beside_members_who_hold_what_they_were_promised() -> None:
     assert [each.group for each in world.state.preemptions.nominations.all()] == ["ns/high"]
     world.plans.clear()
     for group_id in ("ns/high", "ns/waits"):
-        world.state.queue.activate(group_id)
+        world.state.queue.activate(group_id, QueueCause.CHANGED)
     world.settle()
     assert [each.releases for made in world.plans for each in made.verdicts if each.releases] == []
     assert world.held() == {"waits-0": "a", "high-0": "a", "high-1": "a"}

@@ -15,7 +15,8 @@ from gangsched.model.disruption import VICTIM_MESSAGE
 from gangsched.model.preemption import UnitKind, Victim
 from gangsched.model.protocol import Evicted, EvictionResult, ObjectRef, RecordEvent
 from gangsched.model.reasons import EventReason
-from gangsched.state.groups import GroupRecord, Registry
+from gangsched.state.group_record import GroupRecord
+from gangsched.state.groups import Registry
 from gangsched.state.preemption.nomination import Fate, NominationRecord, Result
 from gangsched.state.reporting.gang_events import gang_ref
 

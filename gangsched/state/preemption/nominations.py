@@ -31,7 +31,8 @@ from gangsched.model.protocol import (
 )
 from gangsched.model.reasons import Reason
 from gangsched.state.cluster import Cluster
-from gangsched.state.groups import GroupRecord, Registry
+from gangsched.state.group_record import GroupRecord, QueueCause
+from gangsched.state.groups import Registry
 from gangsched.state.member_store import MemberStore
 from gangsched.state.preemption import awaited, last_look, nominees
 from gangsched.state.preemption.back_off import BackOff
@@ -181,7 +182,7 @@ class Nominations:
             self._lose(record, preempting.not_nominated(answer.failed, others))
         elif record.stage is Stage.PREPARING and not record.unwritten:
             record.stage = Stage.PREPARED if record.of(Fate.MARKED) else Stage.EVICTING
-            self._queue.activate(record.group)
+            self._queue.activate(record.group, QueueCause.NOMINATION_CHANGED)
 
     def evicted(self, answer: Evicted, now_s: float) -> tuple[RecordEvent, ...]:
         """Apply the API server's answer to an eviction (semantics V14)."""
@@ -283,7 +284,7 @@ class Nominations:
         again_s = math.inf if record.lost else min((record.ends_s, again_s, *vacant))
         self._next_looks.timers.set(record.group, again_s)
         if not record.lost and self.promised.has_room(record, self._registry.group(record.group, now_s)):
-            self._queue.activate(record.group)
+            self._queue.activate(record.group, QueueCause.NOMINATION_CHANGED)
         if not record.inherited:
             return []
         inherited, record.inherited = record.inherited, []
@@ -310,7 +311,7 @@ class Nominations:
             self._lose(record, CHANGED)
         there = nominees.waiting(group, self._registry)
         if before.keys() != after.keys():
-            self._queue.activate(group.id)
+            self._queue.activate(group.id, QueueCause.NOMINATION_CHANGED)
         record.waiting = frozenset(there)
         left = [nominated(before[uid].placement) for uid in before.keys() - after.keys() if uid in there]
         places = {(uid, each.node) for uid, each in before.items()}
@@ -338,8 +339,7 @@ class Nominations:
         self._count_from(record, now_s)
         self.journal.evicting(record)
         ordered = record.of(Fate.MARKED)
-        for uid in ordered:
-            record.fates[uid] = Fate.ORDERED
+        record.fates.update(dict.fromkeys(ordered, Fate.ORDERED))
         return [
             Evict(record.id, each.uid, each.namespace, each.name, record.deadline_s, delete=record.breaks_budgets)
             for each in map(record.victims.__getitem__, ordered)
@@ -365,7 +365,7 @@ class Nominations:
             return actions
         group.nominated = False
         self._registry.changed(group.id)
-        self._queue.activate(group.id)
+        self._queue.activate(group.id, QueueCause.NOMINATION_CHANGED)
         if result is not Result.STARTED:
             self._queue.wake_at(group.id, self.back_off.failed(group.id, now_s, harmed=in_vain > 0))
             actions += self.journal.lost(group, preempting.lost(record.lost, in_vain))
@@ -388,7 +388,7 @@ class Nominations:
             record.lost = cause
             self._hand_on(record)
             self.promised.changed()
-        self._queue.activate(record.group)
+        self._queue.activate(record.group, QueueCause.NOMINATION_CHANGED)
 
     def _hand_on(self, record: NominationRecord) -> None:
         """Who counts on it that a victim goes has it evicted itself, with all that goes with it."""

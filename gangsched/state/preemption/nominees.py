@@ -11,7 +11,8 @@ from collections import Counter
 from collections.abc import Container, Iterator, Mapping
 
 from gangsched.model.gang import Gang
-from gangsched.state.groups import GroupRecord, Registry
+from gangsched.state.group_record import GroupRecord
+from gangsched.state.groups import Registry
 from gangsched.state.members import STARTED, Member, State
 from gangsched.state.preemption.nomination import Nominee
 

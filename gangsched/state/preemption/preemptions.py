@@ -32,7 +32,8 @@ from gangsched.model.protocol import (
 )
 from gangsched.model.snapshot import Snapshot
 from gangsched.state.cluster import Cluster
-from gangsched.state.groups import GroupRecord, Registry
+from gangsched.state.group_record import GroupRecord, QueueCause
+from gangsched.state.groups import Registry
 from gangsched.state.member_store import MemberStore
 from gangsched.state.preemption.disruption_budgets import Budgets, DisruptionBudgets
 from gangsched.state.preemption.hold_back_times import HoldingBack
@@ -117,7 +118,7 @@ class Preemptions:
         before, self._lowest_waiting = self._lowest_waiting, self._members.lowest_waiting
         if self._lowest_waiting is not None and (before is None or self._lowest_waiting < before):
             for group_id in self._alone & self._registry.groups.keys():
-                self._queue.activate(group_id)
+                self._queue.activate(group_id, QueueCause.LOWER_WAITS)
             self._alone.clear()
 
     def _breakable(self) -> Budgets:
@@ -160,7 +161,7 @@ class Preemptions:
         self._known.pop(group_id, None)
         self.nominations.changed(group_id)
 
-    def forget(self, group_ids: set[str]) -> None:
+    def forget(self, group_ids: Set[str]) -> None:
         """Drop groups that are gone."""
         self._alone -= group_ids
         for group_id in group_ids:
@@ -180,7 +181,7 @@ class Preemptions:
         if isinstance(found, NotHelpful):
             self._queue.preemptors.put(waits, found)
         else:
-            self._queue.preemptors.left(group.id)
+            self._queue.preemptors.left(group)
         if isinstance(found, NotHelpful) and found.wanted:
             where = HeldBack(group.id, found.right, found.wanted, group_key(waits))
             self.holding_back.wait(waits.namespaces, where, now_s)
@@ -198,7 +199,7 @@ class Preemptions:
         if found.why not in PASSING | {Obstacle.LATER}:
             self.nominations.journal.attempt(ATTEMPTS.get(found.why, "not_helpful"))
         if found.why is Obstacle.LATER:
-            self._queue.activate(group_id)
+            self._queue.activate(group_id, QueueCause.NOT_FINISHED)
         elif found.until_s:
             self._queue.wake_at(group_id, max(self.nominations.monotonic_s(found.until_s), now_s + ROUNDING_S))
         elif found.why is Obstacle.DELAYED:

@@ -16,7 +16,8 @@ from gangsched.model.objects import Phase
 from gangsched.model.preemption import STUCK_S, Harm, Preemption, UnitKind, Victim
 from gangsched.model.protocol import Action, CancelPreemption
 from gangsched.state.cluster import Cluster
-from gangsched.state.groups import GroupRecord, Registry
+from gangsched.state.group_record import GroupRecord
+from gangsched.state.groups import Registry
 from gangsched.state.member_store import MemberStore
 from gangsched.state.members import STARTED, Member, State
 from gangsched.state.preemption import nominees

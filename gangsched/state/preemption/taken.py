@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 
 from gangsched.core.messages import preempting
+from gangsched.state.group_record import QueueCause
 from gangsched.state.groups import Registry
 from gangsched.state.member_store import MemberStore
 from gangsched.state.members import State
@@ -59,4 +60,4 @@ class TakenGroups:
         if group is not None and group.taken != taken:
             group.taken = taken
             self._registry.changed(group_id)
-            self._queue.activate(group_id)
+            self._queue.activate(group_id, QueueCause.EVICTION_CHANGED)

@@ -8,13 +8,12 @@ amounts last reported to its groups are stored, so that outdated messages are re
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_left, insort
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Set
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 from heapq import heapify, heappop, heappush
-from typing import Any, NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -24,7 +23,8 @@ from gangsched.core.topology import level
 from gangsched.model.objects import Shape
 from gangsched.model.plan import Need
 from gangsched.model.snapshot import Bools, Ints, Snapshot
-from gangsched.state.queueing.shape_rows import Entry, NeededRoom, ShapeRows
+from gangsched.state.group_record import NO_STAY, Entry, GroupRecord, NeededRoom, Rank, Stay
+from gangsched.state.queueing.shape_rows import ShapeRows
 from gangsched.state.queueing.watched import watched
 
 FIRST_AT_ONCE = 4
@@ -34,22 +34,7 @@ LOOKS_AT_ONCE = 200
 REVIEWED_NODES = 250_000
 """Nodes of all shapes that are reviewed in one turn: each costs a comparison for each resource of the shape."""
 
-Rank: TypeAlias = tuple[Any, ...]
-"""The result of `core.queue_sort.group_key`: smaller goes first."""
 Facts: TypeAlias = tuple[int, ...]
-
-
-class Stay(NamedTuple):
-    """Backfill class of a group: its run time and priority. Groups of different `kind` are never compared."""
-
-    run_time_s: float = math.inf
-    priority: int = 0
-    kind: Hashable = None
-
-    def passes_no_more_than(self, other: Stay) -> bool:
-        """Whether reservations that keep `other` out would also keep groups of this class out (H8)."""
-        longer = self.run_time_s >= other.run_time_s
-        return longer and self.priority <= other.priority and self.kind == other.kind
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,7 +103,7 @@ class _Waiting:
         return min(entries[0] for entries in self.by_kind.values())
 
     def next(
-        self, rooms: int, stays: Mapping[str, Stay], most: Callable[[_Kind], int], heads: Set[str]
+        self, rooms: int, groups: Mapping[str, GroupRecord], most: Callable[[_Kind], int], heads: Set[str]
     ) -> Iterator[str]:
         """The groups to wake up if there is room for `rooms` pods, behind the group that was tried last.
 
@@ -136,7 +121,7 @@ class _Waiting:
         while heap:
             (_, group), number, place, kind, fit = heappop(heap)
             count = kind.counts[self.room]
-            if group in heads or not self.is_kept_from(count, stays[group]):
+            if group in heads or not self.is_kept_from(count, groups[group].stay):
                 if (count > left or fit < 1) and woken >= self.batch:
                     continue
                 left, woken, fit = left - count, woken + 1, fit - 1
@@ -146,11 +131,13 @@ class _Waiting:
 
 
 class Parked:
-    """The parked groups; `looks` counts evaluated shapes, for tests."""
+    """Indexes of the parked groups; `looks` counts evaluated shapes, for tests."""
 
-    def __init__(self) -> None:
+    def __init__(self, groups: Mapping[str, GroupRecord]) -> None:
         self.looks = 0
-        self._needs: dict[str, tuple[tuple[Need, ...], Rank]] = {}
+        self._records = groups
+        #: In the order in which they were parked.
+        self.groups: dict[str, None] = {}
         self._kinds: dict[tuple[Need, ...], _Kind] = {}
         self._by_room: dict[NeededRoom, _Waiting] = {}
         self._rows = ShapeRows()
@@ -158,21 +145,11 @@ class Parked:
         self._freed: set[str] = set()
         self._at_once = FIRST_AT_ONCE
         self._unreviewed: list[NeededRoom] = []
-        self._woken: dict[str, list[tuple[NeededRoom, Entry]]] = {}
-        self._stays: dict[str, Stay] = {}
         self._facts: tuple[Snapshot | None, dict[Shape, Facts]] = (None, {})
         self._of_domains: tuple[Snapshot | None, dict[Hashable, Ints]] = (None, {})
 
     def __len__(self) -> int:
-        return len(self._needs)
-
-    def __contains__(self, group: str) -> bool:
-        return group in self._needs
-
-    @property
-    def groups(self) -> Collection[str]:
-        """Ids of all parked groups."""
-        return self._needs.keys()
+        return len(self.groups)
 
     @property
     def minds_pods(self) -> bool:
@@ -190,39 +167,52 @@ class Parked:
         return not self._unreviewed
 
     def add(
-        self, group: str, needs: tuple[Need, ...], rank: Rank, snapshot: Snapshot | None, *, stay: Stay | None = None
+        self,
+        group: GroupRecord,
+        needs: tuple[Need, ...],
+        rank: Rank,
+        snapshot: Snapshot | None,
+        *,
+        stay: Stay | None = None,
     ) -> None:
         """Park a group that was refused on `snapshot`, or on what earlier groups left of it."""
         self.remove(group)
         if snapshot is not None:
             needs = watched(needs, lambda shape: self._room_facts(shape, snapshot)[0])
-        self._needs[group] = needs, rank
-        self._stays[group] = stay or Stay()
+        self.groups[group.id] = None
+        group.needs, group.rank, group.stay = needs, rank, stay or NO_STAY
         kind = self._kinds.setdefault(needs, _Kind.of(needs))
         for each in kind.counts:
             waiting = self._by_room.setdefault(each, _Waiting(each))
-            insort(waiting.by_kind.setdefault(kind, []), (rank, group))
+            insort(waiting.by_kind.setdefault(kind, []), (rank, group.id))
             self._index(waiting)
             if snapshot is not None:
-                waiting.told[group] = self._room_facts(each.shape, snapshot)
+                waiting.told[group.id] = self._room_facts(each.shape, snapshot)
 
-    def remove(self, group: str) -> None:
+    def remove(self, group: GroupRecord) -> None:
         """Remove a group that no longer waits for room."""
-        needs, rank = self._needs.pop(group, ((), ()))
-        self._stays.pop(group, None)
+        self.groups.pop(group.id, None)
+        needs, rank = group.needs, group.rank
+        group.needs, group.rank, group.stay = (), (), NO_STAY
         if not needs:
             return
         kind = self._kinds[needs]
         for each in kind.counts:
             waiting = self._by_room[each]
             entries = waiting.by_kind[kind]
-            del entries[bisect_left(entries, (rank, group))]
-            waiting.told.pop(group, None)
+            del entries[bisect_left(entries, (rank, group.id))]
+            waiting.told.pop(group.id, None)
             if not entries:
                 del waiting.by_kind[kind]
             self._index(waiting)
         if not entries:  # of one shape as of all: hashing thousands of needs for each of as many shapes took 0.5 s
             del self._kinds[needs]
+
+    def by_room(self) -> set[str]:
+        """Ids of the groups that need room, for validation."""
+        return {
+            group for waiting in self._by_room.values() for entries in waiting.by_kind.values() for _, group in entries
+        }
 
     def _index(self, waiting: _Waiting) -> None:
         """The groups that need a room have changed, or their order."""
@@ -238,16 +228,20 @@ class Parked:
         else:
             self._loose.pop(room, None)
 
-    def rerank(self, rank_of: Callable[[str], Rank]) -> None:
-        """Update the order of groups, including groups that were woken up and not decided since."""
-        self._needs = {group: (needs, rank_of(group) if needs else ()) for group, (needs, _) in self._needs.items()}
+    def rerank(self, rank_of: Callable[[str], Rank], woken: Iterable[str]) -> None:
+        """Update the order of groups, including groups that were `woken` up and not decided since."""
+        for group in self.groups:
+            record = self._records[group]
+            record.rank = rank_of(group) if record.needs else ()
         for waiting in self._by_room.values():
             waiting.tried = None
             for kind, entries in waiting.by_kind.items():
-                waiting.by_kind[kind] = sorted((self._needs[group][1], group) for _, group in entries)
+                waiting.by_kind[kind] = sorted((self._records[group].rank, group) for _, group in entries)
             self._index(waiting)
-        for group, woken in self._woken.items():
-            self._woken[group] = [(each, (rank_of(group), group)) for each, _ in woken]
+        for group in woken:
+            record = self._records[group]
+            if record.woken_for:
+                record.woken_for = [(each, (rank_of(group), group)) for each, _ in record.woken_for]
 
     def helped(
         self, snapshot: Snapshot, freed: set[str], *, pods_changed: bool, heads: Set[str] = frozenset()
@@ -306,15 +300,14 @@ class Parked:
 
     def _fits(self, group: str, helped: Bools, snapshot: Snapshot) -> bool:
         """Whether there is room for a pod of one of the shapes in these rows, and for all that the group requires."""
-        needs = self._needs.get(group, ((), ()))[0]
-        if not needs:
+        if group not in self.groups or not (needs := self._records[group].needs):
             return False
         kind = self._kinds[needs]
         rooms = (each for each in kind.counts if self._room_facts(each.shape, snapshot)[0])
         may_be = bool(helped[self._rows.rows_of(rooms)].any())
         return may_be and (not kind.required or self._copies(kind, snapshot) > 0)
 
-    def tried(self, group: str, *, kept_from: tuple[int, Stay] | None = None) -> list[NeededRoom]:
+    def tried(self, group: GroupRecord, *, kept_from: tuple[int, Stay] | None = None) -> list[NeededRoom]:
         """A group was decided, or is gone; return the rooms whose next groups are to be woken for what is left of them.
 
         The group may have used less room than it was woken up for, or other room, such as room promised to it alone.
@@ -322,7 +315,8 @@ class Parked:
         as many pods and whose class passes no more reservations.
         """
         passed = []
-        for woken_for, entry in self._woken.pop(group, ()):
+        woken, group.woken_for = group.woken_for, []
+        for woken_for, entry in woken:
             waiting = self._by_room.get(woken_for)
             if waiting is not None:
                 waiting.tried = max(waiting.tried or entry, entry)
@@ -369,11 +363,12 @@ class Parked:
         def most(kind: _Kind) -> int:
             return self._copies(kind, snapshot, freed) if kind.required else rooms
 
-        groups = list(waiting.next(rooms, self._stays, most, heads))
+        groups = list(waiting.next(rooms, self._records, most, heads))
         if not groups:
             waiting.freed = set()  # all groups behind it had their turn
         for group in groups:
-            self._woken.setdefault(group, []).append((waiting.room, (self._needs[group][1], group)))
+            record = self._records[group]
+            record.woken_for.append((waiting.room, (record.rank, group)))
         return set(groups)
 
     def _copies(self, kind: _Kind, snapshot: Snapshot, freed: Ints | None = None) -> int:

@@ -12,17 +12,18 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Set
+from collections.abc import Callable, Hashable, Iterable, Mapping, Set
 from itertools import accumulate
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
 from gangsched.core.queue_sort import group_key
 from gangsched.model.gang import Group, Rank
-from gangsched.model.objects import Pod, Shape
+from gangsched.model.objects import Pod
 from gangsched.model.preemption import NotHelpful, Obstacle
 from gangsched.model.snapshot import Snapshot
+from gangsched.state.group_record import GroupRecord, PreemptorKind
 from gangsched.state.reserving.news import takes_one_empty
 
 EVERY_S: Final = 1.0
@@ -36,62 +37,52 @@ UNHELPED: Final = frozenset(
 """Obstacles that nothing on a node ends; each ends by itself, with the group, or never."""
 
 
-class _PreemptorKind(NamedTuple):
-    """Groups that ask the same: the shapes of their pods, and the highest priority that they may preempt with."""
-
-    priority: int
-    shapes: frozenset[Shape]
-    asks: Hashable
-
-
 class Preemptors:
     """Waiting preemptors. `version` increases with every change that may help one, which invalidates earlier
     results.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, groups: Mapping[str, GroupRecord]) -> None:
         self.version = 0
-        self._kinds: dict[_PreemptorKind, list[tuple[Rank, str]]] = {}
-        self._of: dict[str, tuple[_PreemptorKind, Rank]] = {}
-        self._wanted: dict[_PreemptorKind, frozenset[str]] = {}  # where others are held back for the kind (V27)
-        self._woken: dict[str, _PreemptorKind] = {}  # not planned since
-        self._pending: dict[_PreemptorKind, None] = {}  # in the order in which they are examined
+        self._groups = groups
+        self._kinds: dict[PreemptorKind, list[tuple[Rank, str]]] = {}
+        self._wanted: dict[PreemptorKind, frozenset[str]] = {}  # where others are held back for the kind (V27)
+        self._pending: dict[PreemptorKind, None] = {}  # in the order in which they are examined
         self._changed: set[str] = set()
         self._is_anywhere = False
         self._looked_s = -math.inf
 
-    def __contains__(self, group: str) -> bool:
-        return group in self._of
-
     def put(self, group: Group, found: NotHelpful) -> None:
         """Record that preemption was allowed but did not help the group."""
-        self.remove(group.id)
-        woken = self._woken.pop(group.id, None)
+        record = self._groups[group.id]
+        self.remove(record)
+        woken, record.woken_as = record.woken_as, None
         if found.why not in UNHELPED:
             kind, rank = _kind(group), group_key(group)
             insort(self._kinds.setdefault(kind, []), (rank, group.id))
-            self._of[group.id] = kind, rank
+            record.preempts_as = kind, rank
             self._wanted[kind] = frozenset(found.wanted)
             woken = None if woken == kind else woken
         self._pass_on(woken)
 
-    def left(self, group: str) -> None:
+    def left(self, group: GroupRecord) -> None:
         """Remove a group that is gone, or no longer waits for room that it may preempt."""
         self.remove(group)
-        self._pass_on(self._woken.pop(group, None))
+        woken, group.woken_as = group.woken_as, None
+        self._pass_on(woken)
 
-    def _pass_on(self, kind: _PreemptorKind | None) -> None:
+    def _pass_on(self, kind: PreemptorKind | None) -> None:
         """The one that was woken for all of this kind is not of it any more: the next one is to be examined."""
         if kind in self._kinds:
             self._pending[kind] = None
 
-    def remove(self, group: str) -> None:
+    def remove(self, group: GroupRecord) -> None:
         """Remove a group that is about to be planned."""
-        kind, rank = self._of.pop(group, (None, None))
-        if kind is None or rank is None:
+        if group.preempts_as is None:
             return
+        (kind, rank), group.preempts_as = group.preempts_as, None
         entries = self._kinds[kind]
-        del entries[bisect_left(entries, (rank, group))]
+        del entries[bisect_left(entries, (rank, group.id))]
         if not entries:
             del self._kinds[kind], self._wanted[kind]
             self._pending.pop(kind, None)
@@ -110,7 +101,7 @@ class Preemptors:
             return []
         self._looked_s = now_s
 
-        def may(kind: _PreemptorKind) -> bool:
+        def may(kind: PreemptorKind) -> bool:
             return (lowest_priority is not None and kind.priority > lowest_priority) or bool(self._wanted[kind])
 
         if self._changed or self._is_anywhere:
@@ -123,8 +114,12 @@ class Preemptors:
             del self._pending[kind]
             if may(kind):
                 found.append(self._kinds[kind][0][1])
-                self._woken[found[-1]] = kind
+                self._groups[found[-1]].woken_as = kind
         return found
+
+    def groups(self) -> Set[str]:
+        """Ids of all groups, for validation."""
+        return {group for entries in self._kinds.values() for _, group in entries}
 
     def next_deadline_s(self) -> float | None:
         """Time at which `look` may return a group."""
@@ -137,8 +132,8 @@ class Preemptors:
         return bool(self._changed or self._is_anywhere or self._pending)
 
     def _helped(
-        self, snapshot: Snapshot, changed: Set[str], may: Callable[[_PreemptorKind], bool]
-    ) -> list[_PreemptorKind]:
+        self, snapshot: Snapshot, changed: Set[str], may: Callable[[PreemptorKind], bool]
+    ) -> list[PreemptorKind]:
         """The kinds that may preempt and use a node that changed, those of the first groups first."""
         kinds = sorted(filter(may, self._kinds), key=lambda kind: self._kinds[kind][0])
         if self._is_anywhere:
@@ -155,9 +150,9 @@ class Preemptors:
         ]
 
 
-def _kind(group: Group) -> _PreemptorKind:
+def _kind(group: Group) -> PreemptorKind:
     pods = [pod for gang in group.gangs for pod in (*gang.pending, *gang.retry)]
-    return _PreemptorKind(group.priority, frozenset(pod.shape for pod in pods), _asks(group, pods))
+    return PreemptorKind(group.priority, frozenset(pod.shape for pod in pods), _asks(group, pods))
 
 
 def _asks(group: Group, pods: Iterable[Pod]) -> Hashable:

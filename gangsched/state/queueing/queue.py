@@ -7,15 +7,24 @@ Invariant: a refused group is planned again as soon as a change could help it, a
 from __future__ import annotations
 
 import math
-from collections.abc import Set
+from collections.abc import Callable, Iterator, Mapping, Set
 from hashlib import blake2b
 from itertools import islice, takewhile
 
 from gangsched.model.plan import Need
 from gangsched.model.snapshot import Snapshot
-from gangsched.state.queueing.parked import Parked, Rank, Stay
+from gangsched.state.group_record import (
+    NO_STAY,
+    GroupRecord,
+    NeededRoom,
+    QueueCause,
+    QueueState,
+    Rank,
+    Stay,
+    next_state,
+)
+from gangsched.state.queueing.parked import Parked
 from gangsched.state.queueing.preemptors import Preemptors
-from gangsched.state.queueing.shape_rows import NeededRoom
 from gangsched.state.timers import Timers
 
 SAFETY_NET_S = 60.0
@@ -37,31 +46,36 @@ REVIEWED_GROUPS = 500
 class Queue:
     """The groups to plan; `passed` are shapes of which woken groups have been decided."""
 
-    def __init__(self, *, unattended: bool = False) -> None:
-        """`unattended`: nobody reads messages and no event is ever missed, as in a simulation.
+    def __init__(self, groups: Mapping[str, GroupRecord], *, unattended: bool = False) -> None:
+        """`groups` are the records of all groups.
 
-        Then groups are looked at again only when something could help them.
+        `unattended`: nobody reads messages and no event is ever missed, as in a simulation. Then groups are looked at
+        again only when something could help them.
         """
+        self._groups = groups
         self._unattended = unattended
         self._sweep_every_s = math.inf if unattended else SAFETY_NET_S
         self._active: set[str] = set()
-        self.parked = Parked()
-        self.preemptors = Preemptors()
+        self.parked = Parked(groups)
+        self.preemptors = Preemptors(groups)
         self.passed: set[NeededRoom] = set()
         self._review_s: float | None = None
         self._reviewed_s = -math.inf
         self._back_off = Timers()
-        self._delay_s: dict[str, float] = {}
         self._wake_at = Timers()
         self._now_s = -math.inf
-        self._parked_s: dict[str, float] = {}
 
-    def activate(self, group: str) -> None:
-        """Make a new or changed group ready."""
-        self._active.add(group)
-        self.parked.remove(group)
-        self.preemptors.remove(group)
-        self._parked_s.pop(group, None)
+    def _become(self, group: GroupRecord, cause: QueueCause) -> None:
+        """Change the state of a group, here only."""
+        group.queue, group.cause = next_state(group, cause), cause
+        (self._active.add if group.queue is QueueState.ACTIVE else self._active.discard)(group.id)
+
+    def activate(self, group: str, cause: QueueCause) -> None:
+        """Make a group ready, unless it backs off; nothing if it is gone."""
+        if (record := self._groups.get(group)) is not None:
+            self._become(record, cause)
+            self.parked.remove(record)
+            self.preemptors.remove(record)
 
     def park(
         self,
@@ -72,19 +86,20 @@ class Queue:
         snapshot: Snapshot | None = None,
         stay: Stay | None = None,
         kept: bool = False,
+        cause: QueueCause = QueueCause.DECIDED,
     ) -> None:
         """Park a group that was refused (or needs nothing more). Only room for `needs` can help it; none can if empty.
 
         It was refused on `snapshot`, and `rank` is its place in the order. `kept`: only reservations refused it, and
         they would also refuse any group that needs as many pods of the same shape and passes no more reservations.
         """
-        self._active.discard(group)
+        record = self._groups[group]
+        self._become(record, cause)
+        record.parked_s = self._now_s
         exact = kept and len(needs) == 1 and needs[0].count > 0
-        kept_from = (needs[0].count, stay or Stay()) if exact else None
-        self.passed.update(self.parked.tried(group, kept_from=kept_from))
-        self.parked.add(group, needs, rank, snapshot, stay=stay)
-        self._parked_s.pop(group, None)
-        self._parked_s[group] = self._now_s
+        kept_from = (needs[0].count, stay or NO_STAY) if exact else None
+        self.passed.update(self.parked.tried(record, kept_from=kept_from))
+        self.parked.add(record, needs, rank, snapshot, stay=stay)
 
     def back_off(self, group: str, now_s: float) -> None:
         """Back off after a failed bind: retry after 1 s, doubling up to 10 s until `succeeded`, each time less up to
@@ -92,32 +107,45 @@ class Queue:
 
         Failures during the back-off belong to the same fault and change nothing.
         """
-        if (delay_s := self._back_off_longer(group, now_s, FIRST_BACK_OFF_S, LONGEST_BACK_OFF_S)) is not None:
+        record = self._groups[group]
+        if delay_s := self._longer(record, QueueCause.BIND_FAILED, now_s, FIRST_BACK_OFF_S, LONGEST_BACK_OFF_S):
             # Two schedulers that took each other's devices fail together, and otherwise would at every retry.
             part = int.from_bytes(blake2b(f"{group}/{delay_s:g}".encode(), digest_size=4).digest()) / 2**32
-            self._back_off.set(group, now_s + delay_s * (1 - SPREAD * part))
+            self._back_off_until(record, now_s + delay_s * (1 - SPREAD * part))
 
     def rest(self, group: str, now_s: float, *, first_s: float, longest_s: float) -> None:
         """Leave a group's room to others for `first_s`, doubling up to `longest_s` until `succeeded`."""
-        if (delay_s := self._back_off_longer(group, now_s, first_s, longest_s)) is not None:
-            self._back_off.set(group, now_s + delay_s)
+        record = self._groups[group]
+        if delay_s := self._longer(record, QueueCause.CLAIMS_LATE, now_s, first_s, longest_s):
+            self._back_off_until(record, now_s + delay_s)
 
-    def _back_off_longer(self, group: str, now_s: float, first_s: float, longest_s: float) -> float | None:
-        """The next delay of a group; None if it backs off already."""
-        self.activate(group)
-        if self.backs_off(group, now_s):
-            return None
-        delay_s = min(max(first_s, self._delay_s.get(group, first_s)), longest_s)
-        self._delay_s[group] = delay_s * 2
+    def _longer(self, group: GroupRecord, cause: QueueCause, now_s: float, first_s: float, longest_s: float) -> float:
+        """The next delay of a group; 0 if it backs off already."""
+        self.activate(group.id, cause)
+        if self.backs_off(group.id, now_s):
+            return 0.0
+        delay_s = min(max(first_s, group.back_off_s), longest_s)
+        group.back_off_s = delay_s * 2
         return delay_s
+
+    def _back_off_until(self, group: GroupRecord, at_s: float) -> None:
+        group.back_off_until_s = at_s
+        self._back_off.set(group.id, at_s)
 
     def forgive(self, group: str) -> None:
         """Plan a regrouped group once more before it backs off again."""
         self._back_off.drop(group)
+        self._end_back_off(self._groups[group], QueueCause.REGROUPED)
+
+    def _end_back_off(self, group: GroupRecord, cause: QueueCause) -> None:
+        group.back_off_until_s = None
+        if group.queue is QueueState.BACKING_OFF:
+            self._become(group, cause)
 
     def backs_off(self, group: str, now_s: float) -> bool:
         """Whether the group is backing off."""
-        return group in self._back_off and self._back_off.get(group) > now_s
+        until_s = self._groups[group].back_off_until_s
+        return until_s is not None and until_s > now_s
 
     def wake_at(self, group: str, at_s: float) -> None:
         """Plan the group again at `at_s` at the latest."""
@@ -125,32 +153,37 @@ class Queue:
 
     def succeeded(self, group: str) -> None:
         """A bind of the group succeeded: reset its back-off."""
-        self._delay_s.pop(group, None)
+        if (record := self._groups.get(group)) is not None:
+            record.back_off_s = 0.0
 
-    def drop(self, group: str) -> None:
+    def drop(self, group: GroupRecord) -> None:
         """Remove a group that is gone."""
-        self._active.discard(group)
+        self._active.discard(group.id)
         self.passed.update(self.parked.tried(group))
         self.parked.remove(group)
         self.preemptors.left(group)
         for timers in (self._back_off, self._wake_at):
-            timers.drop(group)
-        for known in (self._delay_s, self._parked_s):
-            known.pop(group, None)
+            timers.drop(group.id)
 
     def ready(self, now_s: float) -> set[str]:
         """The groups to plan now, including those that the safety net makes due."""
         self._now_s = now_s
-        oldest_s = next(iter(self._parked_s.values()), math.inf)
-        if now_s - oldest_s >= self._sweep_every_s:
+        if now_s - self._oldest_parked_s() >= self._sweep_every_s:
             # With it those that would be next, so that there are two sweeps a minute however many groups wait.
-            overdue = takewhile(lambda each: now_s - each[1] >= self._sweep_every_s / 2, self._parked_s.items())
+            parked = ((group, self._groups[group].parked_s) for group in self.parked.groups)
+            overdue = takewhile(lambda each: now_s - each[1] >= self._sweep_every_s / 2, parked)
             for group in [group for group, _ in islice(overdue, SWEPT_AT_ONCE)]:
-                self.activate(group)
-        self._back_off.take_due(now_s)
+                self.activate(group, QueueCause.SAFETY_NET)
+        for group in self._back_off.take_due(now_s):
+            self._end_back_off(self._groups[group], QueueCause.BACK_OFF_OVER)
         for group in self._wake_at.take_due(now_s):
-            self.activate(group)
-        return self._active - self._back_off.keys()
+            self.activate(group, QueueCause.DUE)
+        return self._active.copy()
+
+    def _oldest_parked_s(self) -> float:
+        """When the group was parked that is parked for longest."""
+        first = next(iter(self.parked.groups), None)
+        return self._groups[first].parked_s if first is not None else math.inf
 
     def minds_pods(self) -> bool:
         """Whether a change of pods or of their labels on any node may help a parked group."""
@@ -165,12 +198,12 @@ class Queue:
         """
         self.preemptors.note(freed)
         for group in self.parked.helped(snapshot, freed, pods_changed=pods_changed, heads=heads):
-            self.activate(group)
+            self.activate(group, QueueCause.ROOM_FREED)
 
     def wake_pending(self, snapshot: Snapshot) -> None:
         """Activate the next groups that room freed in earlier turns may help, if it is still there."""
         for group in self.parked.next_to_wake(snapshot):
-            self.activate(group)
+            self.activate(group, QueueCause.ROOM_FREED)
 
     def wake_behind(self, snapshot: Snapshot, heads: Set[str] = frozenset()) -> None:
         """Activate the groups behind those that were woken up and decided since the last call.
@@ -179,7 +212,11 @@ class Queue:
         """
         passed, self.passed = self.passed, set()
         for group in self.parked.behind(passed, snapshot, heads=heads):
-            self.activate(group)
+            self.activate(group, QueueCause.NEXT_IN_LINE)
+
+    def rerank(self, rank_of: Callable[[str], Rank]) -> None:
+        """Update the order of groups that wait for room."""
+        self.parked.rerank(rank_of, self._active | self._back_off.keys())
 
     def room_changed(self, now_s: float) -> None:
         """Record that messages of parked groups about room may be outdated."""
@@ -195,7 +232,7 @@ class Queue:
         self._reviewed_s, self._review_s = now_s, None
         stale = self.parked.told_falsely(snapshot, REVIEWED_GROUPS)
         for group in stale:
-            self.activate(group)
+            self.activate(group, QueueCause.TOLD_FALSELY)
         if not self.parked.is_reviewed:
             self._review_s = now_s + REVIEW_GOES_ON_AFTER_S
         elif len(stale) == REVIEWED_GROUPS:
@@ -210,22 +247,28 @@ class Queue:
             deadlines.append(self._review_s)
         if (look_s := self.preemptors.next_deadline_s()) is not None:
             deadlines.append(look_s)
-        if self._parked_s and not self._unattended:
-            deadlines.append(next(iter(self._parked_s.values())) + self._sweep_every_s)
+        if len(self.parked) and not self._unattended:
+            deadlines.append(self._oldest_parked_s() + self._sweep_every_s)
         return min(deadlines, default=None)
 
     def part(self, group: str) -> str:
         """The part of the queue that contains the group; "" for an unknown group."""
-        if group in self._back_off:
-            return "backoff"
-        if group in self._active:
-            return "active"
-        return "parked" if group in self.parked else ""
+        record = self._groups.get(group)
+        return record.queue.value if record is not None else ""
 
     def sizes(self) -> dict[str, int]:
         """Number of groups in each part, for metrics."""
+        back_off = self._back_off.keys()
         return {
-            "active": len(self._active - self._back_off.keys()),
-            "backoff": len(self._back_off),
+            "active": len(self._active),
+            "backoff": sum(self._groups[group].queue is QueueState.BACKING_OFF for group in back_off),
             "parked": len(self.parked),
         }
+
+    def indexes(self) -> Iterator[tuple[str, Set[str], Callable[[GroupRecord], bool]]]:
+        """Each index with the groups that are in it and those that should be, for validation."""
+        yield "active", self._active, lambda group: group.queue is QueueState.ACTIVE
+        yield "parked", self.parked.groups.keys(), lambda group: group.queue is QueueState.PARKED
+        yield "parked by room", self.parked.by_room(), lambda group: bool(group.needs)
+        yield "preemptors", self.preemptors.groups(), lambda group: group.preempts_as is not None
+        yield "back-off", self._back_off.keys(), lambda group: group.back_off_until_s is not None

@@ -10,28 +10,18 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Iterable
 from itertools import islice
-from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from gangsched.core.topology import level
-from gangsched.model.objects import Shape
 from gangsched.model.snapshot import Bools, Ints, Snapshot
+from gangsched.state.group_record import Entry, NeededRoom
 
 NEVER = np.iinfo(np.int64).max
 MOST_COUNTED = 2**14
 """Pods of one shape whose requests are added up at most, so that sums stay within int64 whatever is asked."""
-Entry: TypeAlias = tuple[tuple[Any, ...], str]
-"""The rank of a group and its id; smaller goes first."""
 SUMMED_NODES = 50_000
 """Nodes of all sets of labels whose domains are summed up for one event; for others it is found out later."""
-
-
-class NeededRoom(NamedTuple):
-    """Room for pods of a shape, all of it in one domain of the labels `within`; without any, anywhere."""
-
-    shape: Shape
-    within: tuple[str, ...] = ()
 
 
 class ShapeRows:

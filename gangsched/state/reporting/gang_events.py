@@ -14,7 +14,8 @@ from gangsched.model.protocol import ObjectRef
 from gangsched.model.reasons import EventReason, Reason
 from gangsched.model.text import named
 from gangsched.state.gangs import GangRecord
-from gangsched.state.groups import GroupRecord, below_minimum
+from gangsched.state.group_record import GroupRecord
+from gangsched.state.groups import below_minimum
 from gangsched.state.reporting.status import loss
 
 LASTING = frozenset(

@@ -15,7 +15,8 @@ from typing import TypeAlias
 from gangsched.model.gang import Gang
 from gangsched.model.plan import Verdict
 from gangsched.model.reasons import Reason
-from gangsched.state.groups import GroupRecord, Registry, broken
+from gangsched.state.group_record import GroupRecord
+from gangsched.state.groups import Registry, broken
 
 NOT_LOOKED_AT = "New"
 """The reason of those that no plan has looked at yet."""

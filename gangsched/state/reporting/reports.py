@@ -19,7 +19,8 @@ from gangsched.model.protocol import Bound, Outcome, RecordEvent, Report, SetPod
 from gangsched.model.reasons import EventReason, Reason
 from gangsched.model.reservation import ReservationLimits, Reservations
 from gangsched.state.gangs import GangRecord
-from gangsched.state.groups import GroupRecord, Registry
+from gangsched.state.group_record import GroupRecord
+from gangsched.state.groups import Registry
 from gangsched.state.members import UNDER_WAY, Member
 from gangsched.state.reporting.conditions import FACTS_S, PodCondition, pod_conditions
 from gangsched.state.reporting.gang_events import LASTING, gang_ref, lasting, pod_ref

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from gangsched.api.run_time import run_time_s
 from gangsched.model.plan import Verdict
 from gangsched.model.reservation import How, Reserved
+from gangsched.state.group_record import QueueCause
 from gangsched.state.groups import Registry
 from gangsched.state.member_store import MemberStore
 from gangsched.state.members import STARTED, Member, State
@@ -65,7 +66,7 @@ class Overdue:
         before, self.heads = self.heads, {head: frozenset(uids) for head, uids in found.items()}
         for head, uids in self.heads.items():
             if not uids <= before.get(head, frozenset()):
-                self._queue.activate(head)
+                self._queue.activate(head, QueueCause.OVERRUN)
 
     def next_deadline_s(self) -> float | None:
         """Time at which `look` must be called again."""

@@ -32,6 +32,7 @@ from gangsched.model.reservation import (
 )
 from gangsched.model.snapshot import Ints, NodeTable, Snapshot
 from gangsched.state.cluster import Cluster
+from gangsched.state.group_record import QueueCause
 from gangsched.state.groups import Registry
 from gangsched.state.queueing.queue import Queue
 from gangsched.state.reserving.expected_ends import ExpectedEnds
@@ -135,7 +136,7 @@ class StandingReservations:
                 and each.group in self.waiting
                 and (each.group in evicting or self._may_use(each, nodes, snapshot, now_s))
             ):
-                self._queue.activate(each.group)
+                self._queue.activate(each.group, QueueCause.RESERVED_ROOM_FREED)
 
     def _may_use(self, head: Reserved, nodes: Set[str], snapshot: Snapshot, now_s: float) -> bool:
         """Whether one of these nodes has the room for a pod of the head, with what it may take by preemption."""
@@ -296,7 +297,7 @@ class StandingReservations:
         before, self.standing = self.standing, answer.standing
         self._fences.look(self.standing, now_s)
         if self._shortest_first(before) != self._shortest_first(self.standing):
-            self._queue.parked.rerank(lambda group_id: self._rank_of(group_id, now_s))
+            self._queue.rerank(lambda group_id: self._rank_of(group_id, now_s))
         stays = {each.group for each in self.standing}
         if {each.group for each in before} != stays:
             self._known = {each: why for each, why in self._known.items() if why.why not in _BY_NUMBER}
@@ -317,7 +318,7 @@ class StandingReservations:
         for group_id in _overtaking(before, self.standing):
             group = self._registry.groups.get(group_id)
             if group is not None and group.verdict is not None and group.verdict.kept_for is not None:
-                self._queue.activate(group_id)
+                self._queue.activate(group_id, QueueCause.RESERVATIONS_CHANGED)
 
     def _rank_of(self, group_id: str, now_s: float) -> tuple[Any, ...]:
         return self.rank(self._registry.group(group_id, now_s)) if group_id in self._registry.groups else ()

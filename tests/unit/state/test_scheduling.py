@@ -11,6 +11,7 @@ from gangsched.core.cycle import plan
 from gangsched.model.objects import Node, Phase, Pod
 from gangsched.model.protocol import Applied, BindFailed, BindGone, BindUndecided, Bound, Gone, Replaced
 from gangsched.model.reasons import Reason
+from gangsched.state.group_record import QueueCause
 from gangsched.state.queueing.queue import SPREAD
 from gangsched.state.scheduling import SchedulingState
 from tests.builders import gang_metadata, members, node, pod, pod_group, running, stamped
@@ -405,9 +406,9 @@ def test_a_holder_that_progresses_wakes_only_refused_gangs_of_higher_priority(pr
     activated: list[str] = []
     activate = world.state.queue.activate
 
-    def spy(group: str) -> None:
+    def spy(group: str, cause: QueueCause) -> None:
         activated.append(group)
-        activate(group)
+        activate(group, cause)
 
     world.state.queue.activate = spy  # type: ignore[method-assign]
     refused = members("r", 3, gpus=2, priority=priority)

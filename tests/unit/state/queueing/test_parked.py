@@ -12,29 +12,38 @@ from gangsched.model.objects import Node, Shape
 from gangsched.model.plan import Need
 from gangsched.model.protocol import SetPodGroupStatus
 from gangsched.model.snapshot import NodeTable, StaticFit
+from gangsched.state.group_record import NeededRoom, Stay
 from gangsched.state.queueing import parked as parked_module
 from gangsched.state.queueing import watched as watched_module
-from gangsched.state.queueing.parked import Parked, Stay
+from gangsched.state.queueing.parked import Parked
 from gangsched.state.queueing.queue import Queue
-from gangsched.state.queueing.shape_rows import NeededRoom
-from tests.builders import GPU, members, node, pod, pod_group, shape, snapshot
+from tests.builders import GPU, Records, members, node, pod, pod_group, shape, snapshot
 from tests.world import World
 
 SMALL, LARGE = shape(1), shape(8)
 
 
+GROUPS = Records()
+
+
+def nothing_parked() -> Parked:
+    """No group yet, whatever was parked before."""
+    GROUPS.clear()
+    return Parked(GROUPS)
+
+
 def parked(number: int, count: int) -> Parked:
     """That many identical groups, in order of their names; each needs `count` pods of `SMALL`."""
-    index = Parked()
+    index = nothing_parked()
     for each in range(number):
-        index.add(f"g{each:05}", (Need(SMALL, count),), (each,), None)
+        index.add(GROUPS[f"g{each:05}"], (Need(SMALL, count),), (each,), None)
     return index
 
 
 def test_an_event_costs_a_look_for_each_shape_that_fits() -> None:
     """Q3: not one for each of 10,000 groups, and none for shapes of which nothing fits where room grew."""
     index = parked(10_000, 4)
-    index.add("other", (Need(LARGE, 1),), (0,), None)
+    index.add(GROUPS["other"], (Need(LARGE, 1),), (0,), None)
     assert index.helped(snapshot([node("a", 3)]), {"a"}, pods_changed=True) == set()
     assert index.looks == 0
     assert index.helped(snapshot([node("a", 4), node("b", 8)]), {"a"}, pods_changed=True) == {
@@ -48,15 +57,15 @@ def test_an_event_costs_a_look_for_each_shape_that_fits() -> None:
 def test_of_thousands_of_shapes_a_few_are_looked_at() -> None:
     """Q3: an event that helps none costs no look; one that helps all wakes the first, and nobody once room is spent."""
     kinds = [shape(1, 1_000 + number) for number in range(3_000)]
-    index = Parked()
+    index = nothing_parked()
     for number, kind in enumerate(kinds):
-        index.add(f"g{number:04}", (Need(kind, 4),), (number,), None)
+        index.add(GROUPS[f"g{number:04}"], (Need(kind, 4),), (number,), None)
     full, free = snapshot([node("a", 0), node("b", 1)]), snapshot([node("a", 4), node("b", 1)])
     assert index.helped(full, {"a", "b"}, pods_changed=True) == set()
     assert index.looks == 0
     assert index.helped(free, {"a"}, pods_changed=False) == {f"g000{number}" for number in range(4)}
     assert index.looks == 4
-    index.remove("g0000")
+    index.remove(GROUPS["g0000"])
     assert index.next_to_wake(full) == set()
     assert not index.has_pending
     assert index.looks == 4
@@ -73,8 +82,8 @@ def test_parking_a_group_costs_the_same_however_many_shapes_it_has(monkeypatch: 
         return static_fit(of, table)
 
     monkeypatch.setattr(parked_module, "static_fit", counted)
-    index.add("g", needs, (1,), picture)
-    index.add("lacks", (Need(LARGE, 2), *needs), (2,), picture)
+    index.add(GROUPS["g"], needs, (1,), picture)
+    index.add(GROUPS["lacks"], (Need(LARGE, 2), *needs), (2,), picture)
     assert looks <= 3
     assert index.helped(picture, {"a"}, pods_changed=False) == {"g"}
 
@@ -98,8 +107,8 @@ def test_a_group_of_many_shapes_sleeps_no_longer_than_one_that_is_watched_in_ful
         woken = []
         for most in (1, 64):
             monkeypatch.setattr(watched_module, "MOST_WATCHED", most)
-            index = Parked()
-            index.add("g", needs, (1,), before)
+            index = nothing_parked()
+            index.add(GROUPS["g"], needs, (1,), before)
             woken.append(bool(index.helped(after, freed, pods_changed=pods_changed)))
         assert woken[0] or not woken[1], f"seed {seed}"
 
@@ -111,9 +120,9 @@ def _node(name: str, dice: random.Random) -> Node:
 
 def test_everybody_whom_room_helps_gets_a_turn() -> None:
     """Q3: where the room stays, all shapes are woken, in order and in ever larger numbers."""
-    index = Parked()
+    index = nothing_parked()
     for number in range(1_000):
-        index.add(f"g{number:04}", (Need(shape(1, 1_000 + number), 4),), (number,), None)
+        index.add(GROUPS[f"g{number:04}"], (Need(shape(1, 1_000 + number), 4),), (number,), None)
     free = snapshot([node("a", 8)])
     steps = [index.helped(free, {"a"}, pods_changed=False)]
     while index.has_pending:
@@ -126,9 +135,9 @@ def test_everybody_whom_room_helps_gets_a_turn() -> None:
 def test_what_was_told_is_reviewed_in_pieces(nodes: int, looks: int) -> None:
     """E1: with thousands of shapes, a few are looked at in a turn, the fewer the more nodes, and each has its turn."""
     others = [node(f"n{number}", 0) for number in range(nodes - 1)]
-    index, before, now = Parked(), snapshot([node("a", 0), *others]), snapshot([node("a", 1), *others])
+    index, before, now = nothing_parked(), snapshot([node("a", 0), *others]), snapshot([node("a", 1), *others])
     for number in range(1_000):
-        index.add(f"g{number:04}", (Need(shape(1, 1_000 + number), 4),), (number,), before)
+        index.add(GROUPS[f"g{number:04}"], (Need(shape(1, 1_000 + number), 4),), (number,), before)
     found = index.told_falsely(now, 500)
     assert index.looks == len(found) == looks
     assert not index.is_reviewed
@@ -139,9 +148,9 @@ def test_what_was_told_is_reviewed_in_pieces(nodes: int, looks: int) -> None:
 
 def test_a_gang_of_two_shapes_sleeps_until_all_that_it_requires_has_room() -> None:
     """Q3: pods of the small shape fit everywhere; 2,000 gangs lack room for their large one, and none is looked at."""
-    index = Parked()
+    index = nothing_parked()
     for number in range(2_000):
-        index.add(f"g{number:04}", (Need(SMALL, 3), Need(LARGE, 1)), (number,), None)
+        index.add(GROUPS[f"g{number:04}"], (Need(SMALL, 3), Need(LARGE, 1)), (number,), None)
     small = [node(f"n{number}", 2) for number in range(10)]
     assert index.helped(snapshot(small), {"n0"}, pods_changed=True) == set()
     assert index.helped(snapshot([*small, node("new", 8)]), {"new"}, pods_changed=True) >= {"g0000"}
@@ -149,16 +158,16 @@ def test_a_gang_of_two_shapes_sleeps_until_all_that_it_requires_has_room() -> No
 
 def test_room_of_any_kind_wakes_those_who_only_lack_an_amount() -> None:
     """P4: `minResources` adds up over nodes, also over those on which no pod of the gang fits."""
-    index = Parked()
-    index.add("g", (Need(SMALL, 0),), (0,), None)
+    index = nothing_parked()
+    index.add(GROUPS["g"], (Need(SMALL, 0),), (0,), None)
     assert index.helped(snapshot([node("a", 0), node("b", 1)]), {"a"}, pods_changed=False) == {"g"}
 
 
 def test_freed_room_wakes_as_many_as_fit_in_order() -> None:
     """Q3: waking stops when the room is spent; smaller needs behind use what is left of it."""
     index = parked(10_000, 2)
-    index.add("needs three", (Need(SMALL, 3),), (-1,), None)
-    index.add("needs one", (Need(SMALL, 1),), (99_999,), None)
+    index.add(GROUPS["needs three"], (Need(SMALL, 3),), (-1,), None)
+    index.add(GROUPS["needs one"], (Need(SMALL, 1),), (99_999,), None)
     assert index.helped(snapshot([node("a", 8)]), {"a"}, pods_changed=False) == {
         "needs three",
         "g00000",
@@ -169,7 +178,7 @@ def test_freed_room_wakes_as_many_as_fit_in_order() -> None:
 
 def test_those_behind_are_woken_when_the_first_are_refused_again() -> None:
     """Q3: room that the first cannot use wakes the next ones, in batches that double, until all were asked."""
-    queue = Queue()
+    queue = Queue(Records())
     queue.ready(0.0)
     small = snapshot([node("a", 4)])
     for each in range(1_000):
@@ -187,8 +196,8 @@ def test_those_behind_are_woken_when_the_first_are_refused_again() -> None:
 
 def test_a_head_is_woken_only_where_all_that_it_requires_fits() -> None:
     """Q3, H12: a head of one large pod and two small ones is not tried for room of the small ones alone."""
-    index = Parked()
-    index.add("head", (Need(LARGE, 1), Need(SMALL, 2)), (0,), None)
+    index = nothing_parked()
+    index.add(GROUPS["head"], (Need(LARGE, 1), Need(SMALL, 2)), (0,), None)
     heads = frozenset({"head"})
     assert index.helped(snapshot([node("a", 4), node("b", 4)]), {"a"}, pods_changed=False, heads=heads) == set()
     assert index.helped(snapshot([node("a", 4), node("b", 8)]), {"a"}, pods_changed=False, heads=heads) == {"head"}
@@ -196,33 +205,33 @@ def test_a_head_is_woken_only_where_all_that_it_requires_fits() -> None:
 
 def test_nobody_is_woken_for_room_that_reservations_keep_from_him() -> None:
     """H8, Q3: one of 10 s was kept off; of 10,000 behind only the one of 5 s, and heads, may use the room."""
-    index = Parked()
+    index = nothing_parked()
     for rank, (group, run_s) in enumerate(
         [("first", 10.0), *((f"g{n}", 10.0 + n) for n in range(10_000)), ("short", 5)]
     ):
-        index.add(group, (Need(SMALL, 1),), (rank,), None, stay=Stay(run_s))
+        index.add(GROUPS[group], (Need(SMALL, 1),), (rank,), None, stay=Stay(run_s))
     now = snapshot([node("a", 3)])
     assert index.helped(now, {"a"}, pods_changed=False, heads=frozenset({"g9000"})) == {"first", "g0", "g1", "g9000"}
-    assert index.tried("first", kept_from=(1, Stay(10.0))) == [NeededRoom(SMALL)]
+    assert index.tried(GROUPS["first"], kept_from=(1, Stay(10.0))) == [NeededRoom(SMALL)]
     assert index.behind({NeededRoom(SMALL)}, now) == {"short"}
     assert "g0" in index.helped(now, {"a"}, pods_changed=False), "more room is another matter"
 
 
 def test_a_head_is_woken_for_room_that_is_kept_for_it() -> None:
     """H12, Q3: others were kept off by the reservation that it has from the same plan."""
-    index = Parked()
+    index = nothing_parked()
     for rank, group in enumerate(("first", "second", "head")):
-        index.add(group, (Need(SMALL, 1),), (rank,), None, stay=Stay(10.0))
+        index.add(GROUPS[group], (Need(SMALL, 1),), (rank,), None, stay=Stay(10.0))
     now = snapshot([node("a", 1)])
     assert index.helped(now, {"a"}, pods_changed=False) == {"first"}
-    assert index.tried("first", kept_from=(1, Stay(10.0))) == [NeededRoom(SMALL)]
+    assert index.tried(GROUPS["first"], kept_from=(1, Stay(10.0))) == [NeededRoom(SMALL)]
     assert index.behind({NeededRoom(SMALL)}, now, heads=frozenset({"head"})) == {"head"}
 
 
 def test_without_attendance_groups_are_only_woken() -> None:
     """A simulation: no sweep every minute, and nothing is told anew."""
     for unattended, swept in ((True, set()), (False, {"g"})):
-        queue = Queue(unattended=unattended)
+        queue = Queue(Records(), unattended=unattended)
         queue.ready(0.0)
         queue.park("g", (Need(SMALL, 1),), rank=(0,), snapshot=snapshot([node("a", 0)]))
         queue.room_changed(1.0)
@@ -232,7 +241,7 @@ def test_without_attendance_groups_are_only_woken() -> None:
 
 def test_those_behind_sleep_when_the_first_used_the_room() -> None:
     """Q3: it is spent."""
-    queue = Queue()
+    queue = Queue(Records())
     queue.ready(0.0)
     for each in range(10):
         queue.park(f"g{each}", (Need(SMALL, 4),), rank=(each,))
@@ -245,7 +254,7 @@ def test_those_behind_sleep_when_the_first_used_the_room() -> None:
 
 def test_those_behind_are_woken_for_what_the_first_left() -> None:
     """Q3: it started in room that was promised to it alone, and what it was woken for is still there."""
-    queue = Queue()
+    queue = Queue(Records())
     queue.ready(0.0)
     for each in range(10):
         queue.park(f"g{each}", (Need(SMALL, 4),), rank=(each,))
@@ -258,13 +267,14 @@ def test_those_behind_are_woken_for_what_the_first_left() -> None:
 
 def test_a_woken_group_that_goes_away_passes_the_room_on() -> None:
     """I6, Q3: it was woken in vain, too."""
-    queue = Queue()
+    groups = Records()
+    queue = Queue(groups)
     queue.ready(0.0)
     for each in range(2):
         queue.park(f"g{each}", (Need(SMALL, 4),), rank=(each,))
     free = snapshot([node("a", 4)])
     queue.wake(free, {"a"})
-    queue.drop("g0")
+    queue.drop(groups["g0"])
     queue.wake_behind(free)
     assert queue.ready(0.0) == {"g1"}
 
@@ -341,7 +351,8 @@ def test_nothing_is_looked_at_or_written_for_what_is_still_true() -> None:
 
 def test_who_is_kept_from_room_keeps_from_it_only_those_who_pass_no_more() -> None:
     """H8: higher priority passes freely, broken groups too; a shorter one, or one that needs less, may pass."""
-    queue = Queue()
+    groups = Records()
+    queue = Queue(groups)
     queue.ready(0.0)
     kept, small = Stay(100.0, 1), snapshot([node("a", 8)])
     others = {
@@ -356,7 +367,7 @@ def test_who_is_kept_from_room_keeps_from_it_only_those_who_pass_no_more() -> No
     for rank, (group, (count, stay)) in enumerate(others.items(), 1):
         queue.park(group, (Need(SMALL, count),), rank=(rank,), stay=stay)
     queue.parked.helped(snapshot([node("a", 4)]), {"a"}, pods_changed=False)
-    queue.parked.tried("first", kept_from=(4, kept))
+    queue.parked.tried(groups["first"], kept_from=(4, kept))
     woken: set[str] = set()
     for _ in range(5):
         queue.passed.add(NeededRoom(SMALL))

@@ -7,8 +7,9 @@ from collections import Counter
 from gangsched.api import keys
 from gangsched.core.cycle import Limits
 from gangsched.model.plan import Need
+from gangsched.state.group_record import QueueCause
 from gangsched.state.queueing.queue import SAFETY_NET_S, SPREAD, SWEPT_AT_ONCE, Queue
-from tests.builders import gang_metadata, members, node, pod, shape, snapshot
+from tests.builders import Records, gang_metadata, members, node, pod, shape, snapshot
 from tests.world import World
 
 
@@ -86,9 +87,9 @@ def test_gangs_of_one_rack_are_woken_by_room_in_a_rack_that_has_enough() -> None
 
 def test_safety_net_looks_at_everything_every_minute() -> None:
     """Q3: whatever was missed is looked at after 60 s."""
-    queue = Queue()
+    queue = Queue(Records())
     assert queue.ready(0.0) == set()
-    queue.activate("g")
+    queue.activate("g", QueueCause.CHANGED)
     queue.park("g", ())
     assert queue.ready(SAFETY_NET_S - 1) == set()
     assert queue.next_deadline_s() == SAFETY_NET_S
@@ -97,7 +98,7 @@ def test_safety_net_looks_at_everything_every_minute() -> None:
 
 def test_the_safety_net_looks_at_thousands_in_pieces() -> None:
     """Q3: not all in one turn; those parked first come first, and each has its next try 60 s after its last one."""
-    queue = Queue()
+    queue = Queue(Records())
     queue.ready(0.0)
     names = [f"g{number:04}" for number in range(250)]
     for name in names:
@@ -118,7 +119,7 @@ def test_the_safety_net_looks_at_thousands_in_pieces() -> None:
 def test_wake_needs_room_for_the_whole_need() -> None:
     """Q3: a group that needs five pods' room is not woken by room for four."""
     for free, woken in ((4, set()), (5, {"g"})):
-        queue = Queue()
+        queue = Queue(Records())
         queue.ready(0.0)
         queue.park("g", (Need(shape(1), 5),))
         queue.wake(snapshot([node("a", free)]), {"a"})
@@ -127,7 +128,7 @@ def test_wake_needs_room_for_the_whole_need() -> None:
 
 def test_groups_do_not_back_off_in_step() -> None:
     """B3: groups that failed at the same time are tried again at different times, however often they fail."""
-    queue, failed_s = Queue(), {f"ns/g{number}": 0.0 for number in range(50)}
+    queue, failed_s = Queue(Records()), {f"ns/g{number}": 0.0 for number in range(50)}
     for longest_s in (1.0, 2.0, 4.0, 8.0, 10.0, 10.0):
         waits_s = []
         for group, at_s in failed_s.items():
@@ -140,10 +141,11 @@ def test_groups_do_not_back_off_in_step() -> None:
 
 def test_dropped_group_leaves_nothing_behind() -> None:
     """I6: a group that is gone is in no part of the queue."""
-    queue = Queue()
+    groups = Records()
+    queue = Queue(groups)
     queue.back_off("g", 0.0)
     queue.wake_at("g", 5.0)
-    queue.drop("g")
+    queue.drop(groups["g"])
     assert queue.ready(100.0) == set()
     assert queue.sizes() == {"active": 0, "backoff": 0, "parked": 0}
 

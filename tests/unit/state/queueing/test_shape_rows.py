@@ -10,14 +10,23 @@ from gangsched.core.topology import TopologyLevel, level
 from gangsched.model.objects import Node, Shape
 from gangsched.model.plan import Need
 from gangsched.model.snapshot import NodeTable
+from gangsched.state.group_record import NeededRoom
 from gangsched.state.queueing import parked as parked_module
 from gangsched.state.queueing import shape_rows as shape_rows_module
 from gangsched.state.queueing.parked import Parked
-from gangsched.state.queueing.shape_rows import NeededRoom
-from tests.builders import node, shape, snapshot
+from tests.builders import Records, node, shape, snapshot
 
 SMALL = shape(1)
 RACK, ROW = "topology.kubernetes.io/rack", "example.com/row"
+
+
+GROUPS = Records()
+
+
+def nothing_parked() -> Parked:
+    """No group yet, whatever was parked before."""
+    GROUPS.clear()
+    return Parked(GROUPS)
 
 
 def rack(name: str, *gpus: int) -> list[Node]:
@@ -27,36 +36,36 @@ def rack(name: str, *gpus: int) -> list[Node]:
 
 def test_room_wakes_those_who_must_be_in_one_domain_only_where_that_domain_has_it() -> None:
     """Q3: neither room in all racks together nor that of another rack wakes a group; as many are woken as fit."""
-    index = Parked()
+    index = nothing_parked()
     for number in range(1_000):
-        index.add(f"g{number:03}", (Need(SMALL, 4, (RACK,)),), (number,), None)
+        index.add(GROUPS[f"g{number:03}"], (Need(SMALL, 4, (RACK,)),), (number,), None)
     for number in range(100):
-        index.add(f"h{number:03}", (Need(shape(2, 1 + number), 5, (RACK,)),), (1_000 + number,), None)
+        index.add(GROUPS[f"h{number:03}"], (Need(shape(2, 1 + number), 5, (RACK,)),), (1_000 + number,), None)
     torn = snapshot([*rack("a", 3, 0), *rack("b", 2, 1), *rack("c", 4, 4)])
     assert index.helped(torn, {"a0", "b1"}, pods_changed=True) == set()
     assert index.looks == 0
     assert index.helped(torn, {"c1"}, pods_changed=False) == {"g000", "g001"}
     assert index.looks == 1
     for group in ("g000", "g001"):
-        index.tried(group)
+        index.tried(GROUPS[group])
     assert index.behind({NeededRoom(SMALL, (RACK,))}, torn) == {"g002", "g003"}, "the room is still there"
     assert index.helped(torn, {"b1"}, pods_changed=False) == set(), "others' room wakes nobody again"
 
 
 def test_domains_must_have_room_for_all_shapes_together() -> None:
     """Q3: two shapes that fit a rack each by itself, and not both, wake nobody there."""
-    index, two = Parked(), shape(2)
-    index.add("g", (Need(two, 2, (RACK,)), Need(SMALL, 3, (RACK,))), (1,), None)
+    index, two = nothing_parked(), shape(2)
+    index.add(GROUPS["g"], (Need(two, 2, (RACK,)), Need(SMALL, 3, (RACK,))), (1,), None)
     assert index.helped(snapshot([*rack("a", 4, 2), *rack("b", 8)]), {"a1"}, pods_changed=True) == set()
     assert index.helped(snapshot([*rack("a", 4, 3), *rack("b", 0)]), {"a1"}, pods_changed=True) == {"g"}
 
 
 def test_thousands_of_labels_cost_nothing_where_no_freed_node_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """Q3: whoever must be in one domain of a label that no node has is looked at once a node gets it."""
-    index, asked = Parked(), list[tuple[str, ...]]()
+    index, asked = nothing_parked(), list[tuple[str, ...]]()
     for number in range(2_000):
-        index.add(f"g{number:04}", (Need(SMALL, 4, (f"example.com/level-{number:04}",)),), (number,), None)
-    index.add("last", (Need(SMALL, 4, (RACK,)),), (2_000,), None)
+        index.add(GROUPS[f"g{number:04}"], (Need(SMALL, 4, (f"example.com/level-{number:04}",)),), (number,), None)
+    index.add(GROUPS["last"], (Need(SMALL, 4, (RACK,)),), (2_000,), None)
     nodes = rack("a", 3, 3)
 
     def counted(keys: tuple[str, ...], table: NodeTable) -> TopologyLevel:
@@ -69,9 +78,9 @@ def test_thousands_of_labels_cost_nothing_where_no_freed_node_has_them(monkeypat
     assert index.looks == 1
     assert set(asked) <= {(RACK,)}
     for number in range(2_000):
-        index.remove(f"g{number:04}")
+        index.remove(GROUPS[f"g{number:04}"])
     labelled = [node(each.name, 3, labels={**each.labels, "example.com/level-0007": "x"}) for each in nodes]
-    index.add("g0007", (Need(SMALL, 4, ("example.com/level-0007",)),), (7,), None)
+    index.add(GROUPS["g0007"], (Need(SMALL, 4, ("example.com/level-0007",)),), (7,), None)
     assert index.helped(snapshot(labelled), {"a1"}, pods_changed=True) == {"g0007", "last"}
 
 
@@ -88,15 +97,15 @@ def test_nobody_sleeps_beside_room_in_a_domain(seed: int, monkeypatch: pytest.Mo
     levels = [(RACK,), (ROW,), (RACK, ROW), ("example.com/none",)]
     needs = [Need(kind, dice.choice((1, 1, 2, 4)), within) for kind in kinds for within in levels]
     asked = {f"g{number:02}": dice.choice(needs) for number in range(30)}
-    index = Parked()
+    index = nothing_parked()
     for group, need in asked.items():
-        index.add(group, (need,), (dice.randrange(9),), None)
+        index.add(GROUPS[group], (need,), (dice.randrange(9),), None)
     freed, now = {each.name for each in dice.sample(nodes, 3)}, snapshot(nodes)
     had: set[str] = set()
     woken = index.helped(now, freed, pods_changed=False)
     while woken or index.has_pending:
         had |= woken
-        passed = {each for group in woken for each in index.tried(group)}
+        passed = {each for group in woken for each in index.tried(GROUPS[group])}
         woken = index.behind(passed, now) | index.next_to_wake(now)
     for group, need in asked.items():
         takes = {each.name: _takes(each, need.shape) for each in nodes}

@@ -1,0 +1,193 @@
+"""The record of one group: what is known of it between plans, its place in the queue, and the table of transitions.
+
+Invariant: what is known of a group is in its record and goes with it. Other modules keep ids of groups only as indexes
+of records, in the order that they need; `validate` recounts each of them. A group is in exactly one state of the queue,
+`TABLE` has every allowed transition, and only `Queue` makes one. Whether a group holds, has yielded, is nominated or is
+being preempted is independent of the queue: a parked group may be all of these.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, NamedTuple, TypeAlias
+
+from gangsched.model.gang import Group, Refusal
+from gangsched.model.objects import Shape
+from gangsched.model.plan import Need, Verdict
+
+Rank: TypeAlias = tuple[Any, ...]
+"""The result of `core.queue_sort.group_key`: smaller goes first."""
+Entry: TypeAlias = tuple[Rank, str]
+"""The rank of a group and its id."""
+
+
+class QueueState(StrEnum):
+    """The part of the queue that a group is in; in parentheses, kube-scheduler's name of it."""
+
+    NEW = ""  # in none: a gang of it still awaits its PodGroup
+    ACTIVE = "active"  # planned next (activeQ)
+    BACKING_OFF = "backoff"  # planned once its back-off is over (backoffQ)
+    PARKED = "parked"  # refused, or nothing to do; planned once something may help it (unschedulable pods)
+
+
+class QueueCause(StrEnum):
+    """Why a group changes its state in the queue."""
+
+    # It is planned again.
+    CHANGED = "the group changed"
+    NODE_MOVED = "a node of its pods came, went or has other labels"
+    ROOM_FREED = "capacity was freed"
+    NEXT_IN_LINE = "a group before it left capacity"
+    RESERVED_ROOM_FREED = "capacity that is reserved for it was freed"
+    RESERVATIONS_CHANGED = "reservations before it changed"
+    PREEMPTION_MAY_HELP = "what it may preempt changed"
+    OVERRUN = "a pod exceeded its run time on its reserved capacity"
+    LOWER_WAITS = "a group of lower priority began to wait"
+    HOLDS_CHANGED = "its holds were lost or may move"
+    YIELD_OVER = "the group that it yielded to started or is gone"
+    NOMINATION_CHANGED = "its nomination changed"
+    EVICTION_CHANGED = "the eviction of its members began or ended"
+    NOT_COMMITTED = "the state changed during the plan"
+    NOT_FINISHED = "the plan had no work left for it"
+    DUE = "its time came"
+    TOLD_FALSELY = "its message is outdated"
+    SAFETY_NET = "it was parked for long"
+    # It backs off, or no longer does.
+    BIND_FAILED = "a bind failed"
+    CLAIMS_LATE = "its claims were not bound in time"
+    BACK_OFF_OVER = "its back-off is over"
+    REGROUPED = "it was formed anew"
+    # It waits, or has nothing to do.
+    DECIDED = "a plan decided it"
+    NOTHING_WAITS = "none of its pods waits"
+
+
+BACKS_OFF = frozenset({QueueCause.BIND_FAILED, QueueCause.CLAIMS_LATE})
+ENDS_BACK_OFF = frozenset({QueueCause.BACK_OFF_OVER, QueueCause.REGROUPED})
+PARKS = frozenset({QueueCause.DECIDED, QueueCause.NOTHING_WAITS})
+WAKES = frozenset(QueueCause) - BACKS_OFF - ENDS_BACK_OFF - PARKS
+Row: TypeAlias = Mapping[QueueCause, QueueState]
+_PARKED: Row = dict.fromkeys(PARKS, QueueState.PARKED)
+_BACKING_OFF: Row = dict.fromkeys(BACKS_OFF, QueueState.BACKING_OFF)
+_ACTIVE: Row = dict.fromkeys(WAKES, QueueState.ACTIVE)
+
+TABLE: Mapping[QueueState, Row] = {
+    QueueState.NEW: {**_ACTIVE, **_BACKING_OFF, **_PARKED},
+    QueueState.ACTIVE: {**_ACTIVE, **_BACKING_OFF, **_PARKED},
+    # Nothing shortens a back-off. A group whose holds expire meanwhile is decided nevertheless (T1).
+    QueueState.BACKING_OFF: {
+        **dict.fromkeys(WAKES | BACKS_OFF, QueueState.BACKING_OFF),
+        **dict.fromkeys(ENDS_BACK_OFF, QueueState.ACTIVE),
+        **_PARKED,
+    },
+    QueueState.PARKED: {**_ACTIVE, **_BACKING_OFF, **_PARKED},
+}
+"""`TABLE[state][cause]` is the next state. A group may be gone from any state; its record is then dropped."""
+
+
+class NeededRoom(NamedTuple):
+    """Room for pods of a shape, all of it in one domain of the labels `within`; without any, anywhere."""
+
+    shape: Shape
+    within: tuple[str, ...] = ()
+
+
+class Stay(NamedTuple):
+    """Backfill class of a group: its run time and priority. Groups of different `kind` are never compared."""
+
+    run_time_s: float = math.inf
+    priority: int = 0
+    kind: Hashable = None
+
+    def passes_no_more_than(self, other: Stay) -> bool:
+        """Whether reservations that keep `other` out would also keep groups of this class out (H8)."""
+        longer = self.run_time_s >= other.run_time_s
+        return longer and self.priority <= other.priority and self.kind == other.kind
+
+
+NO_STAY = Stay()
+
+
+class PreemptorKind(NamedTuple):
+    """Groups that ask the same: the shapes of their pods, and the highest priority that they may preempt with."""
+
+    priority: int
+    shapes: frozenset[Shape]
+    asks: Hashable
+
+
+@dataclass(slots=True, kw_only=True)
+class GroupRecord:
+    """The record of one group; times are monotonic seconds."""
+
+    id: str
+    gangs: tuple[str, ...]
+    # --- what it is: given by its gangs (I4, I9) ---
+    refusal: Refusal | None = None
+    #: Gangs that its refusal blames.
+    accused: tuple[str, ...] = ()
+    #: Of a tree; the children are its gangs.
+    parent: str = ""
+    min_children: int | None = None
+    topology: tuple[str, ...] = ()
+    # --- what was decided about it ---
+    rounds: int = 0
+    verdict: Verdict | None = None
+    #: When.
+    decided_s: float | None = None
+    #: It changes with every change of the group and is never reused, so that a plan for a group that was regrouped
+    #: meanwhile is recognised as outdated (B2).
+    generation: int = 0
+    view: Group | None = None
+    # --- what it has beside its place in the queue ---
+    #: Since when it holds; the clock waits while it is nominated (T1, V16).
+    clock_s: float | None = None
+    #: The group that it waits for, and how often it has yielded (D1).
+    yielded_to: str = ""
+    yields: int = 0
+    #: Room is made for it (V16).
+    nominated: bool = False
+    #: Message while bound members are evicted (V17).
+    taken: Refusal | None = None
+    #: Nodes, and until when they are avoided (B6).
+    avoid: dict[str, float] = field(default_factory=dict)
+    # --- its place in the queue, which `Queue` changes ---
+    queue: QueueState = QueueState.NEW
+    #: What brought it there.
+    cause: QueueCause | None = None
+    #: It is not planned before, unless its holds expire.
+    back_off_until_s: float | None = None
+    #: Its next back-off.
+    back_off_s: float = 0.0
+    #: When it was parked.
+    parked_s: float = 0.0
+    #: While it is parked: room that may help it, its rank among those that wait for room, and its backfill class.
+    needs: tuple[Need, ...] = ()
+    rank: Rank = ()
+    stay: Stay = NO_STAY
+    #: Rooms that it was woken for, with its rank then, until it is decided.
+    woken_for: list[tuple[NeededRoom, Entry]] = field(default_factory=list)
+    #: While it is parked: its kind among preemptors, and its rank (V25); the kind for which it was woken since.
+    preempts_as: tuple[PreemptorKind, Rank] | None = None
+    woken_as: PreemptorKind | None = None
+
+    def regroup(self, gangs: tuple[str, ...]) -> None:
+        """Begin anew with other gangs: no round, verdict, hold or yield was theirs. Its place in the queue stays."""
+        self.gangs, self.view, self.generation = gangs, None, 0
+        self.rounds, self.verdict, self.decided_s = 0, None, None
+        self.clock_s, self.yielded_to, self.yields, self.nominated, self.taken = None, "", 0, False, None
+        self.avoid = {}
+
+
+def next_state(group: GroupRecord, cause: QueueCause) -> QueueState:
+    """The next state; a parked group that is woken within its back-off backs off until its end.
+
+    Raises AssertionError if the table has no row.
+    """
+    state = TABLE[group.queue].get(cause)
+    assert state is not None, f"{group.id} is {group.queue or 'new'}, which does not go with: {cause}"
+    within = state is QueueState.ACTIVE and group.back_off_until_s is not None and cause in WAKES
+    return QueueState.BACKING_OFF if within else state
