@@ -17,6 +17,8 @@ from typing import Any, NamedTuple, TypeAlias
 from gangsched.model.gang import Group, Refusal
 from gangsched.model.objects import Shape
 from gangsched.model.plan import Need, Verdict
+from gangsched.model.preemption import HeldBack, NotHelpful
+from gangsched.state.preemption.nomination import NominationRecord
 
 Rank: TypeAlias = tuple[Any, ...]
 """The result of `core.queue_sort.group_key`: smaller goes first."""
@@ -119,7 +121,7 @@ class PreemptorKind(NamedTuple):
     asks: Hashable
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class GroupRecord:
     """The record of one group; times are monotonic seconds."""
 
@@ -148,10 +150,20 @@ class GroupRecord:
     #: The group that it waits for, and how often it has yielded (D1).
     yielded_to: str = ""
     yields: int = 0
-    #: Room is made for it (V16).
-    nominated: bool = False
+    #: While room is made for it (V16).
+    nomination: NominationRecord | None = None
     #: Message while bound members are evicted (V17).
     taken: Refusal | None = None
+    #: Its next back-off after a nomination that failed, and when the one that it is in ends (V12).
+    nomination_back_off_s: float = 0.0
+    nominates_at_s: float | None = None
+    #: Why preemption did not help, and the version of what that depends on (V25).
+    not_helpful: tuple[int, NotHelpful] | None = None
+    #: Where it would hold others back, and until when it may at most (V27).
+    holds_back: HeldBack | None = None
+    holds_back_until_s: float | None = None
+    #: Nothing of lower priority ran or waited when it was decided (V27).
+    is_lowest: bool = False
     #: Nodes, and until when they are avoided (B6).
     avoid: dict[str, float] = field(default_factory=dict)
     # --- its place in the queue, which `Queue` changes ---
@@ -178,7 +190,7 @@ class GroupRecord:
         """Begin anew with other gangs: no round, verdict, hold or yield was theirs. Its place in the queue stays."""
         self.gangs, self.view, self.generation = gangs, None, 0
         self.rounds, self.verdict, self.decided_s = 0, None, None
-        self.clock_s, self.yielded_to, self.yields, self.nominated, self.taken = None, "", 0, False, None
+        self.clock_s, self.yielded_to, self.yields, self.nomination, self.taken = None, "", 0, None, None
         self.avoid = {}
 
 

@@ -122,7 +122,7 @@ class Registry:
                 creation_s=min(self.gangs[gang_id].creation_s for gang_id in record.gangs),
                 broken=heals(gangs),
                 refusal=record.taken or record.refusal,
-                clock_started_s=None if record.nominated else record.clock_s,
+                clock_started_s=None if record.nomination is not None else record.clock_s,
                 yielded_to=record.yielded_to,
                 avoid=frozenset(record.avoid),
                 generation=record.generation,

@@ -183,10 +183,10 @@ class SchedulingState:
         self.pending.catch_up()
         for group in refreshed.gone.values():
             self.queue.drop(group)
+            self.preemptions.gone(group)
         self._clocked -= gone
         self._unfinished.forget(refreshed.changed | gone)
         self._committer.forget(gone)
-        self.preemptions.forget(gone)
         self.preemptions.running.forget(refreshed.forgotten)
         self.reports.reservations.forget(refreshed.forgotten)
         self.overruns.forget(refreshed.forgotten)
@@ -197,7 +197,7 @@ class SchedulingState:
             group = self.registry.groups[group_id]
             self._keep_clock(group, now_s)
             self.waits.changed(group, map(self.registry.view, group.gangs), now_s)
-            self.preemptions.changed(group_id)
+            self.preemptions.changed(group)
             if group.verdict is None:
                 self.queue.forgive(group_id)  # else there would be nothing to tell its members meanwhile
             if self.registry.awaits_pod_group(group_id):
@@ -415,7 +415,7 @@ class SchedulingState:
         """When the clock of a group that holds runs out (semantics T1); it waits for a nomination's end (V16)."""
         clock_s = self.registry.groups[group_id].clock_s
         assert clock_s is not None
-        if self.registry.groups[group_id].nominated:
+        if self.registry.groups[group_id].nomination is not None:
             return math.inf
         return clock_s + self.registry.group(group_id, now_s).wait_time_s
 

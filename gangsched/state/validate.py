@@ -125,7 +125,7 @@ def _of_nominations(state: SchedulingState) -> Iterator[str]:
     """Every nomination is of a group that knows it, and every group that is evicted has members that are."""
     nominations = state.preemptions.nominations
     known = {record.group for record in nominations.all()} & state.registry.groups.keys()
-    believed = {group_id for group_id, group in state.registry.groups.items() if group.nominated}
+    believed = {group_id for group_id, group in state.registry.groups.items() if group.nomination is not None}
     if known != believed:
         yield f"groups {sorted(known)} are nominated, and {sorted(believed)} believe so"
     for record in nominations.all():
@@ -146,7 +146,7 @@ def _of_pending(state: SchedulingState) -> Iterator[str]:
 def _of_groups(state: SchedulingState) -> Iterator[str]:
     """Every index of groups has those whose record says so."""
     groups = state.registry.groups
-    for name, kept, belongs in state.queue.indexes():
+    for name, kept, belongs in (*state.queue.indexes(), *state.preemptions.indexes()):
         if kept != (found := {group_id for group_id, group in groups.items() if belongs(group)}):
             yield f"groups {sorted(kept)} are kept as {name}, and should be {sorted(found)}"
 

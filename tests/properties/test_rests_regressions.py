@@ -21,7 +21,7 @@ from gangsched.state.group_record import QueueCause
 from gangsched.state.preemption.hold_back_times import HoldingBack
 from gangsched.state.reserving.reservations import _freed
 from gangsched.state.rule_set import Rules
-from tests.builders import gang, group, members, node, pod, pod_group, running, shape, snapshot
+from tests.builders import Records, gang, group, members, node, pod, pod_group, running, shape, snapshot
 from tests.world import EPOCH_S, World
 
 RULES = replace(
@@ -223,9 +223,10 @@ def test_a_lower_right_holds_fewer_back_from_the_same_nodes() -> None:
     cluster = Cluster()
     cluster.apply_node(node("a", 8))
     cluster.take_freed()
-    holding_back = HoldingBack(cluster, hold_back_s=60)
+    holding_back, groups = HoldingBack(cluster, hold_back_s=60), Records()
     for at_s, group_id, right in ((0.0, "first", 100), (30.0, "second", 5)):
-        holding_back.wait({"ns"}, HeldBack(group_id, right, ("a",), (0, True, int(at_s), group_id)), at_s)
+        group = groups[group_id]
+        holding_back.wait(group, {"ns"}, HeldBack(group_id, right, ("a",), (0, True, int(at_s), group_id)), at_s)
         holding_back.look(at_s)
     assert cluster.take_freed() == set()
     holding_back.look(60.0)

@@ -9,12 +9,13 @@ groups are examined.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
+from math import inf
 from typing import Final
 
-from gangsched.model.gang import Rank
 from gangsched.model.preemption import HeldBack, Share
 from gangsched.state.cluster import Cluster
+from gangsched.state.group_record import GroupRecord
 
 RESTS: Final = 10
 
@@ -25,51 +26,61 @@ class HoldingBack:
     def __init__(self, cluster: Cluster, *, hold_back_s: float) -> None:
         self._cluster = cluster
         self._hold_back_s = hold_back_s
-        self._waiting: dict[str, tuple[Rank, HeldBack]] = {}
-        self._until_s: dict[str, float] = {}
+        self._waiting: set[GroupRecord] = set()
         self._share_until_s: dict[Share, float] = {}
-        self._shown: HeldBack | None = None
+        self._shown: tuple[HeldBack, float] | None = None  # and its group's time
 
     def look(self, now_s: float) -> None:
         """Update which group holds others back."""
-        for group in [group for group in self._waiting if self._until_s[group] <= now_s]:
-            del self._waiting[group]
+        for group in [group for group in self._waiting if _until_s(group) <= now_s]:
+            self._waiting.remove(group)
+            group.holds_back = None
         rest_s = RESTS * self._hold_back_s
         for share in [share for share, until_s in self._share_until_s.items() if until_s + rest_s <= now_s]:
             del self._share_until_s[share]
-        _, shown = min(self._waiting.values(), default=((), None))
-        if self._shown is not None and (left := _opened(self._shown, shown)):
-            self._cluster.open(left)
+        waiting = ((each, _until_s(group)) for group in self._waiting if (each := group.holds_back) is not None)
+        shown = min(waiting, key=lambda each: each[0].rank, default=None)
+        before, now = self.now(), shown[0] if shown is not None else None
         self._shown = shown
+        if before is not None and (left := _opened(before, now)):
+            self._cluster.open(left)
 
     def now(self) -> HeldBack | None:
         """The group that holds lower-priority groups back now, and the nodes."""
-        return self._shown
-
-    def until_s(self) -> Mapping[str, float]:
-        """By group: when its time to hold others back ends."""
-        return self._until_s
+        return self._shown[0] if self._shown is not None else None
 
     def share_until_s(self) -> Mapping[Share, float]:
         """By namespace and priority: when the shared time ends, until a new one may begin."""
         return self._share_until_s
 
-    def wait(self, namespaces: Iterable[str], where: HeldBack, now_s: float) -> None:
+    def groups(self) -> Set[str]:
+        """Ids of the groups that may hold others back, for validation."""
+        return {group.id for group in self._waiting}
+
+    def wait(self, group: GroupRecord, namespaces: Iterable[str], where: HeldBack, now_s: float) -> None:
         """Record that a group of these namespaces waits for room which it may preempt."""
         until_s = now_s + self._hold_back_s
         shares_s = [self._share_until_s.setdefault((each, where.right), until_s) for each in namespaces]
-        self._until_s.setdefault(where.group, min(shares_s))
-        self._waiting[where.group] = where.rank, where
+        if group.holds_back_until_s is None:
+            group.holds_back_until_s = min(shares_s)
+        group.holds_back = where
+        self._waiting.add(group)
 
-    def end(self, group_id: str, *, started: bool = False) -> None:
+    def end(self, group: GroupRecord, *, started: bool = False) -> None:
         """Record that the group no longer waits for such room. If it has `started` (or is gone), its time is reset."""
-        self._waiting.pop(group_id, None)
+        self._waiting.discard(group)
+        group.holds_back = None
         if started:
-            self._until_s.pop(group_id, None)
+            group.holds_back_until_s = None
 
     def next_deadline_s(self) -> float | None:
         """Time at which `look` must be called even without a message."""
-        return self._until_s[self._shown.group] if self._shown is not None else None
+        return self._shown[1] if self._shown is not None else None
+
+
+def _until_s(group: GroupRecord) -> float:
+    """When its time to hold others back ends."""
+    return group.holds_back_until_s if group.holds_back_until_s is not None else -inf
 
 
 def _opened(before: HeldBack, now: HeldBack | None) -> set[str]:

@@ -34,8 +34,7 @@ from gangsched.state.cluster import Cluster
 from gangsched.state.group_record import GroupRecord, QueueCause
 from gangsched.state.groups import Registry
 from gangsched.state.member_store import MemberStore
-from gangsched.state.preemption import awaited, last_look, nominees
-from gangsched.state.preemption.back_off import BackOff
+from gangsched.state.preemption import awaited, back_off, last_look, nominees
 from gangsched.state.preemption.journal import Journal
 from gangsched.state.preemption.next_looks import NextLooks
 from gangsched.state.preemption.nomination import Fate, NominationRecord, Nominee, Result, Stage, nominated
@@ -63,7 +62,6 @@ class Nominations:
     ) -> None:
         self.looks = 0
         self.journal = Journal(registry)
-        self.back_off = BackOff()
         self.taken = TakenGroups(members, registry, queue)
         self._members = members
         self._cluster = cluster
@@ -99,9 +97,9 @@ class Nominations:
         record = self._of_id.get(order.id)
         return record is not None and order.uid in record.victims
 
-    def told(self, group_ids: Iterable[str]) -> dict[str, Refusal]:
+    def told(self, groups: Iterable[GroupRecord]) -> dict[str, Refusal]:
         """By group, the status to report while a nomination is in progress (semantics V20)."""
-        records = (record for id_ in group_ids if (record := self._of_group.get(id_)) is not None)
+        records = (record for group in groups if (record := self._of_group.get(group.id)) is not None)
         return {record.group: record.told or self._told(record) for record in records}
 
     def next_deadline_s(self) -> float | None:
@@ -144,7 +142,7 @@ class Nominations:
         for victim in decision.victims:
             if victim.is_of_whole:
                 self.taken.take(victim.group, victim.uid)
-        group.nominated = True
+        group.nomination = record
         self._registry.changed(group.id)
         self._reports.note(group.id, now_s, at_once=True)  # so that one write nominates a pod and says why it waits
         return [PreparePreemption(record.id, record.members, _refs(record.marked_first))]
@@ -243,7 +241,7 @@ class Nominations:
         record = self._of_group.get(group.id)
         started = bool(verdict.binds) and self._has_started(group)
         if started:
-            self.back_off.reset(group.id)
+            back_off.reset(group)
             self.journal.started(group)
         if record is None:
             return self.begin(group, verdict.preemption, now_s) if isinstance(verdict.preemption, Preemption) else []
@@ -259,8 +257,8 @@ class Nominations:
         if group is None or not nominees.waiting(group, self._registry):
             record.lost = record.lost or "its pods are gone"
             return self._end(record, Result.LOST, now_s)
-        if not group.nominated:  # it was formed again, of other gangs
-            group.nominated = True
+        if group.nomination is not record:  # it was formed again, of other gangs
+            group.nomination = record
             self._lose(record, CHANGED)
         return self._nominee(record, group, now_s)
 
@@ -363,11 +361,11 @@ class Nominations:
         group = self._registry.groups.get(record.group)
         if group is None:
             return actions
-        group.nominated = False
+        group.nomination = None
         self._registry.changed(group.id)
         self._queue.activate(group.id, QueueCause.NOMINATION_CHANGED)
         if result is not Result.STARTED:
-            self._queue.wake_at(group.id, self.back_off.failed(group.id, now_s, harmed=in_vain > 0))
+            self._queue.wake_at(group.id, back_off.failed(group, now_s, harmed=in_vain > 0))
             actions += self.journal.lost(group, preempting.lost(record.lost, in_vain))
         if result is Result.EXPIRED:
             for uid in (*record.victims, *record.awaited):

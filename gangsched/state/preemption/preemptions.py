@@ -6,7 +6,7 @@ PodDisruptionBudgets cannot be read (evictions could violate them).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Set
+from collections.abc import Callable, Iterable, Iterator, Set
 
 from gangsched.core.queue_sort import group_key
 from gangsched.model.plan import Verdict
@@ -77,9 +77,9 @@ class Preemptions:
         self._queue = queue
         self._budgets = budgets
         self._settings = settings
-        self._known: dict[str, NotHelpful] = {}
         self._known_on: tuple[Snapshot, Budgets, int] | None = None
-        self._alone: set[str] = set()  # groups that waited when nothing of lower priority ran or waited (V27)
+        self._version = 0  # grows with what results of preemption depend on
+        self._lowest: set[GroupRecord] = set()
         self._lowest_waiting: int | None = None
         self._is_restored = False
 
@@ -111,15 +111,16 @@ class Preemptions:
     def woken_by(self, priority: int) -> Set[str]:
         """Groups that would be examined again if a pod of this priority began to wait (V27)."""
         before = self._lowest_waiting
-        return self._alone & self._registry.groups.keys() if before is None or priority < before else frozenset()
+        return {group.id for group in self._lowest} if before is None or priority < before else frozenset()
 
     def _look_who_waits(self) -> None:
         """Groups that held nobody back because nobody of lower priority waited are looked at again if one does."""
         before, self._lowest_waiting = self._lowest_waiting, self._members.lowest_waiting
         if self._lowest_waiting is not None and (before is None or self._lowest_waiting < before):
-            for group_id in self._alone & self._registry.groups.keys():
-                self._queue.activate(group_id, QueueCause.LOWER_WAITS)
-            self._alone.clear()
+            for group in self._lowest:
+                group.is_lowest = False
+                self._queue.activate(group.id, QueueCause.LOWER_WAITS)
+            self._lowest.clear()
 
     def _breakable(self) -> Budgets:
         """The PodDisruptionBudgets that may be broken where nothing else helps (V7)."""
@@ -135,8 +136,9 @@ class Preemptions:
         known_on = self._cluster.snapshot(), budgets, self._queue.preemptors.version
         snapshot, seen, version = self._known_on or (None, None, 0)
         if snapshot is not known_on[0] or seen is not known_on[1] or version != known_on[2]:
-            unfinished = {group: found for group, found in self._known.items() if found.why is Obstacle.LATER}
-            self._known_on, self._known = known_on, unfinished  # `core` sees for itself whether it may go on from there
+            self._known_on, self._version = known_on, self._version + 1
+
+        groups = [self._registry.groups[each] for each in group_ids if each in self._registry.groups]
 
         def running(left: float) -> Running:
             return self.running.now(self.nominations.victims(), budgets, left)
@@ -146,37 +148,49 @@ class Preemptions:
             wall_s=int(wall_s),
             lowest_priority=self._members.lowest_priority,
             settings=self._settings,
-            nominated=self.nominations.told(group_ids),
-            retry_at_s=self.nominations.back_off.retry_at_s(),
-            known=self._known,
+            nominated=self.nominations.told(groups),
+            retry_at_s={each.id: each.nominates_at_s for each in groups if each.nominates_at_s is not None},
+            known={each.id: found for each in groups if (found := self._found(each)) is not None},
             held_back=self.holding_back.now(),
-            held_until_s=self.holding_back.until_s(),
+            held_until_s={each.id: each.holds_back_until_s for each in groups if each.holds_back_until_s is not None},
             share_until_s=self.holding_back.share_until_s(),
             lowest_waiting=self._members.lowest_waiting,
             forbidden=self.forbidden,
         )
 
-    def changed(self, group_id: str) -> None:
-        """Drop results about a group that has changed."""
-        self._known.pop(group_id, None)
-        self.nominations.changed(group_id)
+    def _found(self, group: GroupRecord) -> NotHelpful | None:
+        """Why preemption did not help the group, unless what that depends on has changed.
 
-    def forget(self, group_ids: Set[str]) -> None:
-        """Drop groups that are gone."""
-        self._alone -= group_ids
-        for group_id in group_ids:
-            self.changed(group_id)
-            self.nominations.back_off.reset(group_id)
-            self.holding_back.end(group_id, started=True)
+        `core` sees for itself whether it may go on with an unfinished search.
+        """
+        version, found = group.not_helpful or (0, None)
+        return found if found is not None and (version == self._version or found.why is Obstacle.LATER) else None
+
+    def changed(self, group: GroupRecord) -> None:
+        """Drop results about a group that has changed."""
+        group.not_helpful = None
+        self.nominations.changed(group.id)
+
+    def gone(self, group: GroupRecord) -> None:
+        """Remove a group that is gone."""
+        self._lowest.discard(group)
+        self.holding_back.end(group, started=True)
+        self.nominations.changed(group.id)
+
+    def indexes(self) -> Iterator[tuple[str, Set[str], Callable[[GroupRecord], bool]]]:
+        """Each index with the groups that are in it and those that should be, for validation."""
+        yield "lowest", {group.id for group in self._lowest}, lambda group: group.is_lowest
+        yield "holding back", self.holding_back.groups(), lambda group: group.holds_back is not None
 
     def planned(self, group: GroupRecord, verdict: Verdict, now_s: float) -> list[Action]:
         """Apply a committed verdict on the group."""
         found = verdict.preemption
         if isinstance(found, Preemption):
             self.nominations.journal.attempt("nominated")
-        elif found is not None and self._known.get(group.id) is not found:
-            self._note(group.id, found, now_s)
-        self._alone.discard(group.id)
+        elif found is not None and self._found(group) is not found:
+            self._note(group, found, now_s)
+        self._lowest.discard(group)
+        group.is_lowest = False
         waits = self._registry.group(group.id, now_s)
         if isinstance(found, NotHelpful):
             self._queue.preemptors.put(waits, found)
@@ -184,29 +198,29 @@ class Preemptions:
             self._queue.preemptors.left(group)
         if isinstance(found, NotHelpful) and found.wanted:
             where = HeldBack(group.id, found.right, found.wanted, group_key(waits))
-            self.holding_back.wait(waits.namespaces, where, now_s)
+            self.holding_back.wait(group, waits.namespaces, where, now_s)
         else:
-            self.holding_back.end(group.id, started=bool(verdict.binds))
+            self.holding_back.end(group, started=bool(verdict.binds))
             is_alone = isinstance(found, NotHelpful) and found.why is Obstacle.NOTHING_LOWER
-            if is_alone and group.id not in self.holding_back.until_s():
-                self._alone.add(group.id)
+            if is_alone and group.holds_back_until_s is None:
+                self._lowest.add(group)
+                group.is_lowest = True
         return self.nominations.planned(group, verdict, now_s)
 
-    def _note(self, group_id: str, found: NotHelpful, now_s: float) -> None:
+    def _note(self, group: GroupRecord, found: NotHelpful, now_s: float) -> None:
         """Preemption could not help; see that the group is looked at again when it could."""
         if found.why not in PASSING:
-            self._known[group_id] = found
+            group.not_helpful = self._version, found
         if found.why not in PASSING | {Obstacle.LATER}:
             self.nominations.journal.attempt(ATTEMPTS.get(found.why, "not_helpful"))
         if found.why is Obstacle.LATER:
-            self._queue.activate(group_id, QueueCause.NOT_FINISHED)
+            self._queue.activate(group.id, QueueCause.NOT_FINISHED)
         elif found.until_s:
-            self._queue.wake_at(group_id, max(self.nominations.monotonic_s(found.until_s), now_s + ROUNDING_S))
+            self._queue.wake_at(group.id, max(self.nominations.monotonic_s(found.until_s), now_s + ROUNDING_S))
         elif found.why is Obstacle.DELAYED:
-            self._queue.wake_at(group_id, now_s + found.seconds)
+            self._queue.wake_at(group.id, now_s + found.seconds)
         elif found.why is Obstacle.BACK_OFF:
-            retry_at_s = self.nominations.back_off.retry_at_s()
-            self._queue.wake_at(group_id, retry_at_s.get(group_id, now_s))
+            self._queue.wake_at(group.id, group.nominates_at_s if group.nominates_at_s is not None else now_s)
 
     def answer(self, answer: PreemptionAnswer, now_s: float) -> tuple[RecordEvent, ...]:
         """Apply an answer of the API server; return Events that must be written whatever is decided later."""

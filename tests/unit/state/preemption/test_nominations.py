@@ -10,6 +10,7 @@ from gangsched.model.objects import Phase, Pod
 from gangsched.model.preemption import Harm, UnitKind
 from gangsched.model.protocol import Evict, EvictionsForbidden, PreparePreemption
 from gangsched.model.reasons import Reason
+from gangsched.state.preemption import back_off
 from tests.builders import members, node, pod, pod_group
 from tests.unit.state.preemption.decided import DecidedWorld
 from tests.world import World
@@ -195,14 +196,14 @@ def test_the_next_nomination_comes_after_30_s_and_then_after_twice_that() -> Non
     world.advance(1)
     world.add_nodes(node("b", 8, unschedulable=True))
     world.settle()
-    back_off = world.state.preemptions.nominations.back_off
-    assert back_off.retry_at_s()[HIGH] == world.now_s + 30
-    assert back_off.failed(HIGH, world.now_s, harmed=True) == world.now_s + 60
-    assert back_off.failed(HIGH, world.now_s, harmed=False) == world.now_s + 120
+    group = world.state.registry.groups[HIGH]
+    assert group.nominates_at_s == world.now_s + 30
+    assert back_off.failed(group, world.now_s, harmed=True) == world.now_s + 60
+    assert back_off.failed(group, world.now_s, harmed=False) == world.now_s + 120
     world.add_nodes(node("b", 8))
     world.advance(30)
     assert world.bound().keys() == {"high-0", "high-1"}
-    assert back_off.retry_at_s() == {}
+    assert group.nominates_at_s is None
 
 
 def test_a_victim_that_never_goes_expires_the_nomination() -> None:
@@ -378,13 +379,16 @@ def test_what_is_told_while_room_is_made_counts_down() -> None:
     world, low, high = full()
     decide(world, high, low)
     world.settle()
-    told = world.state.preemptions.nominations.told([HIGH])[HIGH]
+    group, nominations = world.state.registry.groups[HIGH], world.state.preemptions.nominations
+    told = nominations.told([group])[HIGH]
     assert told.reason is Reason.PREEMPTING
     assert told.message == "nominated to a and 1 more node"
     assert told.now.startswith("waiting for 2 pods of 1 gang to end, until 00:01:")
     world.delete(low[0])
     world.settle()
-    assert world.state.preemptions.nominations.told([HIGH])[HIGH].now.startswith("waiting for 1 pod of 1 gang to end")
+    assert world.state.preemptions.nominations.told([world.state.registry.groups[HIGH]])[HIGH].now.startswith(
+        "waiting for 1 pod of 1 gang to end"
+    )
 
 
 def test_victims_and_their_gang_are_told_by_whom_they_were_preempted() -> None:

@@ -265,7 +265,7 @@ async def test_yes_means_that_it_starts_and_no_that_it_does_not(seed: int) -> No
     world.turn()
     group = world.state.registry.groups["ns/new"]
     assert group.verdict is not None
-    starts = group.verdict.sent > 0 or bool(group.verdict.preemption and group.nominated)
+    starts = group.verdict.sent > 0 or bool(group.verdict.preemption and group.nomination)
     assert starts is status["fits"], (status, group.verdict.told)
     world.settle()
     if status["fits"] and status["reason"] == "Scheduled":
