@@ -25,6 +25,7 @@ from gangsched.state.cluster import Cluster
 from gangsched.state.gangs import GangRecord
 from gangsched.state.group_record import GroupRecord, QueueCause, Rank, Stay
 from gangsched.state.groups import Registry
+from gangsched.state.holds import Holds
 from gangsched.state.member_store import MemberStore
 from gangsched.state.members import Change, Member, State
 from gangsched.state.queueing.queue import Queue
@@ -36,7 +37,7 @@ WAITING_WITH_ROOM = frozenset({Reason.HOLDING, Reason.UNSCHEDULABLE, Reason.YIEL
 
 
 class Committer:
-    """Commits verdicts to parts of the state that it does not own; `_yielded` has the groups that yielded (D1)."""
+    """Commits verdicts to parts of the state that it does not own."""
 
     def __init__(
         self,
@@ -47,6 +48,7 @@ class Committer:
         reports: Reports,
         claims: ClaimBinding,
         counts: GangCounts,
+        holds: Holds,
         *,
         names: Set[str],
         rank: Callable[[Group], Rank] = group_key,
@@ -59,9 +61,9 @@ class Committer:
         self._reports = reports
         self._claims = claims
         self._counts = counts
+        self._holds = holds
         self._names = names
         self._rank = rank
-        self._yielded: set[str] = set()
 
     def still_fits(self, verdict: Verdict, newest: Ledger, planned_on: Snapshot) -> bool:
         """Check that every placement is still allowed, has room and causes no conflict (B2).
@@ -108,37 +110,15 @@ class Committer:
         if verdict.round is not None:
             group.rounds += 1
         if verdict.yields_to in self._registry.groups:
-            group.yielded_to = verdict.yields_to
-            group.yields += 1
-            self._yielded.add(group.id)
+            self._holds.yields(group, verdict.yields_to)
         if verdict.reason not in WAITING_WITH_ROOM or not any(record.of(State.HELD) for record in records):
-            self.release_yielded({group.id})
+            self._holds.end_yields({group.id})
         if verdict.expired or verdict.reason is Reason.YIELDED:  # the next verdict comes before this one has settled
             actions += [event for record in records for event in self._reports.announce(record, verdict)]
         if verdict.reason is Reason.UNSCHEDULABLE and not (verdict.binds or verdict.holds):
             actions += self._claims.give_up(member for record in records for member in record.members.values())
         self._after(group, verdict, snapshot, now_s)
         return actions
-
-    def forget(self, groups: Set[str]) -> None:
-        """Drop groups that are gone."""
-        self._yielded -= groups
-
-    def has_yielded(self) -> bool:
-        """Whether any group has yielded to another one and waits for it."""
-        return bool(self._yielded)
-
-    def release_yielded(self, beneficiaries: Set[str]) -> None:
-        """Let the groups try again that yielded to one of `beneficiaries`, which was permitted or is gone (semantics
-        D1).
-        """
-        for group_id in list(self._yielded):
-            group = self._registry.groups[group_id]
-            if group.yielded_to in beneficiaries:
-                group.yielded_to = ""
-                self._yielded.discard(group_id)
-                self._registry.changed(group_id)
-                self._queue.activate(group_id, QueueCause.YIELD_OVER)
 
     def _after(self, group: GroupRecord, verdict: Verdict, snapshot: Snapshot, now_s: float) -> None:
         """Put the group where it waits now, and note its report."""

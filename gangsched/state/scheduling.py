@@ -31,14 +31,14 @@ from gangsched.state.claim_binding import ClaimBinding
 from gangsched.state.cluster import Cluster
 from gangsched.state.committer import Committer
 from gangsched.state.event_handlers import EventHandlers
-from gangsched.state.group_record import GroupRecord, QueueCause
+from gangsched.state.group_record import QueueCause
 from gangsched.state.groups import Registry
+from gangsched.state.holds import Holds
 from gangsched.state.member_store import MemberStore
 from gangsched.state.members import STARTED, State
 from gangsched.state.preemption.disruption_budgets import DisruptionBudgets
 from gangsched.state.preemption.preemptions import Preemptions
 from gangsched.state.queueing.batches import Batches
-from gangsched.state.queueing.parked import LOOKS_AT_ONCE
 from gangsched.state.queueing.queue import Queue
 from gangsched.state.reporting.gang_numbers import GangCounts, GangWaits, PendingCount
 from gangsched.state.reporting.reports import Reports
@@ -102,7 +102,7 @@ class SchedulingState:
         self.reservations = StandingReservations(
             rules.reservations, self.expected_ends, self.cluster, self.registry, self.queue, policy=rules.policy
         )
-        self._clocked: set[str] = set()
+        self.holds = Holds(self.cluster, self.registry, self.queue)
         self._committer = Committer(
             self.members,
             self.cluster,
@@ -111,6 +111,7 @@ class SchedulingState:
             self.reports,
             self.claims,
             self.counts,
+            self.holds,
             names=rules.scheduler_names,
             rank=self.reservations.rank,
         )
@@ -184,18 +185,17 @@ class SchedulingState:
         for group in refreshed.gone.values():
             self.queue.drop(group)
             self.preemptions.gone(group)
-        self._clocked -= gone
+            self.holds.gone(group)
         self._unfinished.forget(refreshed.changed | gone)
-        self._committer.forget(gone)
         self.preemptions.running.forget(refreshed.forgotten)
         self.reports.reservations.forget(refreshed.forgotten)
         self.overruns.forget(refreshed.forgotten)
         self.waits.forget(refreshed.forgotten)
-        idle = self._idle(refreshed.changed, now_s) if self._committer.has_yielded() else set()
-        self._committer.release_yielded(gone | idle)
+        idle = self._idle(refreshed.changed, now_s) if self.holds.any_yielded else set()
+        self.holds.end_yields(gone | idle)
         for group_id in refreshed.changed:
             group = self.registry.groups[group_id]
-            self._keep_clock(group, now_s)
+            self.holds.follow(group, now_s)
             self.waits.changed(group, map(self.registry.view, group.gangs), now_s)
             self.preemptions.changed(group)
             if group.verdict is None:
@@ -211,17 +211,19 @@ class SchedulingState:
         freed, pods_changed = self.cluster.take_freed(), self.cluster.take_pods_changed()
         heads = frozenset(each.group for each in self.reservations.standing)
         if freed or (pods_changed and self.queue.minds_pods()):
-            self.queue.wake(self._without_holds(), freed, pods_changed=pods_changed, heads=heads)
+            self.queue.wake(self.holds.without(self._open_room()), freed, pods_changed=pods_changed, heads=heads)
             self._unfinished.missed(freed, pods_changed=pods_changed)
         elif in_turn and self.queue.parked.has_pending:
-            self.queue.wake_pending(self._without_holds())
+            self.queue.wake_pending(self.holds.without(self._open_room()))
         if self.queue.passed:
             self.queue.wake_behind(self._open_room(), heads)
         moved = self.cluster.take_moved()
-        self._look_at_holds(freed, moved, now_s)
+        self.holds.look(freed, moved, now_s)
         self._look_at_preemptors(freed | moved, refreshed.changed, now_s)
         if freed or pods_changed:
-            self.reservations.cluster_changed(freed, self._without_holds(), now_s, evicting=self.overdue.heads)
+            self.reservations.cluster_changed(
+                freed, self.holds.without(self._open_room()), now_s, evicting=self.overdue.heads
+            )
             self.queue.room_changed(now_s)
         if self.queue.review_is_due(now_s):
             self.queue.review(self._open_room(), now_s)
@@ -252,20 +254,6 @@ class SchedulingState:
         """The groups without waiting members."""
         return {group_id for group_id in groups if not self.registry.group(group_id, now_s).waits}
 
-    def _without_holds(self) -> Snapshot:
-        """The cluster for those that are woken: as if nobody held anything, since holds may yield to them (D1)."""
-        snapshot = self._open_room()
-        if not self._clocked:
-            return snapshot
-        free = snapshot.free.copy()
-        gangs = (gang for group_id in self._clocked for gang in self.registry.groups[group_id].gangs)
-        for placed in (placed for gang in gangs for placed in self.registry.view(gang).held):
-            node = snapshot.table.index.get(placed.node)
-            if node is not None:
-                for name, amount in placed.pod.shape.requests:
-                    free[snapshot.resources[name], node] += amount
-        return replace(snapshot, free=free)
-
     def _open_room(self, of: Snapshot | None = None) -> Snapshot:
         """The cluster, the newest unless given, less the room that is promised to the highest that wait (V10).
 
@@ -275,23 +263,9 @@ class SchedulingState:
         highest = self.members.highest_waiting
         return self.cluster.without_promised(highest if highest is not None else 0, of)
 
-    def _look_at_holds(self, freed: set[str], moved: set[str], now_s: float) -> None:
-        """Groups that hold on nodes that were freed, or where a hold is lost to others, are planned anew (R3, F1)."""
-        if not self._clocked or not (freed or moved):
-            return
-        ledger = Ledger(self.cluster.snapshot())
-        for group_id in self._clocked:
-            group = self.registry.group(group_id, now_s)
-            held = [placed for gang in group.gangs for placed in gang.held]
-            ledger.respect_nominations(group.lowest_priority, but=group_id)
-            there = [each for each in held if each.node in moved]
-            lost = (each for each in there if not ledger.fits_still(each.pod, each.node))
-            if len(there) > LOOKS_AT_ONCE or any(each.node in freed for each in held) or any(lost):
-                self.queue.activate(group_id, QueueCause.HOLDS_CHANGED)
-
     def ready(self, now_s: float) -> tuple[Group, ...]:
         """Groups to plan now, and all other groups with holds as unchanged; empty if there is nothing to decide."""
-        expired = {group_id for group_id in self._clocked if now_s >= self._expiry_s(group_id, now_s)}
+        expired = {group_id for group_id, at_s in self.holds.expiries(now_s) if now_s >= at_s}
 
         def always() -> set[str]:  # asked only where thousands are ready
             nominated = (each.group for each in self.preemptions.nominations.all())
@@ -311,9 +285,7 @@ class SchedulingState:
                     self.registry.groups[group_id].verdict = None  # its texts about members do not apply without them
         if not groups:
             return self.ready(now_s) if batch - expired else ()  # none of them waits, and others may
-        chosen = {group.id for group in groups}
-        others = (group for group in self._clocked - chosen if not self.queue.backs_off(group, now_s))
-        return (*groups, *(replace(self.registry.group(group_id, now_s), unchanged=True) for group_id in others))
+        return (*groups, *self.holds.beside({group.id for group in groups}, now_s))
 
     def plan_input(self, now_s: float, wall_s: float) -> PlanInput | None:
         """Input of the next plan, at wall second `wall_s`; None if there is nothing to plan."""
@@ -338,7 +310,6 @@ class SchedulingState:
         """Input of a plan of `group`, which is not part of the state; the state is unchanged."""
         lowest = group.lowest_priority
         woken = {each for each in self.preemptions.woken_by(lowest) if not self.queue.backs_off(each, now_s)}
-        holders = (each for each in self._clocked - woken if not self.queue.backs_off(each, now_s))
         preempting = self.preemptions.input((group.id, *woken), wall_s)
         if preempting is not None:
             waiting = preempting.lowest_waiting
@@ -348,7 +319,7 @@ class SchedulingState:
             queue=(
                 group,
                 *(self.registry.group(each, now_s) for each in sorted(woken)),
-                *(replace(self.registry.group(each, now_s), unchanged=True) for each in holders),
+                *self.holds.beside(woken, now_s),
             ),
             reserving=self.reservations.glance(now_s, wall_s, woken),
             preempting=preempting,
@@ -366,6 +337,7 @@ class SchedulingState:
         """
         self.refresh(now_s, in_turn=False)
         actions: list[Action] = []
+        told: dict[str, int] = {}
         newest = Ledger(self.cluster.snapshot()) if self.cluster.snapshot() is not snapshot else None
         told_on = self._open_room(snapshot)
         for verdict in plan.verdicts:
@@ -377,7 +349,8 @@ class SchedulingState:
                 actions += self._committer.commit(group, verdict, told_on, now_s)
                 actions += self.preemptions.planned(group, verdict, now_s)
                 self.pending.changed((verdict.group,))
-                self._unfinished.committed(verdict, group.generation)
+                if not verdict.moves:
+                    told[group.id] = group.generation
                 if plan.reservations is not None:
                     self.overdue.committed(verdict, (*self.reservations.standing, *plan.reservations.standing))
                     self.reservations.settled(verdict, now_s)
@@ -385,9 +358,9 @@ class SchedulingState:
                 self.queue.activate(verdict.group, QueueCause.NOT_COMMITTED)
         looked_at = {*plan.begun, *(verdict.group for verdict in plan.verdicts)}
         self._looked_at = self._looked_at | looked_at if plan.left else set()
-        if (missed := self._unfinished.goes_on(plan.unfinished)) is not None:
+        if (missed := self._unfinished.goes_on(plan.unfinished, told)) is not None:
             # It was not parked meanwhile.
-            self.queue.wake(self._without_holds(), missed.freed, pods_changed=missed.pods_changed)
+            self.queue.wake(self.holds.without(self._open_room()), missed.freed, pods_changed=missed.pods_changed)
         for group_id in plan.again & self.registry.groups.keys():
             self.queue.activate(group_id, QueueCause.NOT_FINISHED)
         self.preemptions.holding_back.look(now_s)
@@ -404,28 +377,13 @@ class SchedulingState:
             return bind.node in self.cluster.nodes
         return self.cluster.takes(member.pod, member.node)
 
-    def _keep_clock(self, group: GroupRecord, now_s: float) -> None:
-        """The clock runs while the group holds anything (semantics T1)."""
-        holds = any(self.registry.gangs[gang].of(State.HELD) for gang in group.gangs)
-        if holds is not (group.clock_s is not None):
-            group.clock_s, group.view = now_s if holds else None, None
-        (self._clocked.add if holds else self._clocked.discard)(group.id)
-
-    def _expiry_s(self, group_id: str, now_s: float) -> float:
-        """When the clock of a group that holds runs out (semantics T1); it waits for a nomination's end (V16)."""
-        clock_s = self.registry.groups[group_id].clock_s
-        assert clock_s is not None
-        if self.registry.groups[group_id].nomination is not None:
-            return math.inf
-        return clock_s + self.registry.group(group_id, now_s).wait_time_s
-
     # --- time, and reports ------------------------------------------------------------------------------------------
 
     def next_deadline_s(self, now_s: float, *, reporting: bool = True) -> float | None:
         """Time at which a turn is due without a message; without `reporting`, reports are ignored."""
         if self.registry.is_behind:
             return now_s
-        clocks = (self._expiry_s(group_id, now_s) for group_id in self._clocked)
+        clocks = (at_s for _, at_s in self.holds.expiries(now_s))
         kept = (
             member.keeps_until_s
             for gang_id in self._keeping & self.registry.gangs.keys()

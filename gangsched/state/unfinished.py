@@ -7,10 +7,10 @@ verdict, because a member's failure may be older than the room.
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, replace
 
-from gangsched.model.plan import Unfinished, Verdict
+from gangsched.model.plan import Unfinished
 
 
 @dataclass(slots=True)
@@ -27,7 +27,6 @@ class UnfinishedLook:
 
     known: Unfinished | None = None
     _missed: Missed = field(default_factory=Missed)
-    _told: dict[str, int] = field(default_factory=dict)
 
     @property
     def groups(self) -> Set[str]:
@@ -45,19 +44,13 @@ class UnfinishedLook:
             self._missed.freed |= freed
             self._missed.pods_changed |= pods_changed
 
-    def committed(self, verdict: Verdict, generation: int) -> None:
-        """Record a committed verdict, after which the group has this generation.
+    def goes_on(self, unfinished: Unfinished | None, told: Mapping[str, int]) -> Missed | None:
+        """Record a committed plan. If it finished the group, return the changes that the group missed, else None.
 
-        That the group was told why it still waits is no change to it.
+        `told` are the generations of the groups that it told why they still wait, which is no change to them.
         """
-        if not verdict.moves:
-            self._told[verdict.group] = generation
-
-    def goes_on(self, unfinished: Unfinished | None) -> Missed | None:
-        """Record a committed plan. If it finished the group, return the changes that the group missed, else None."""
-        if unfinished is not None and unfinished.group in self._told:
-            unfinished = replace(unfinished, generation=self._told[unfinished.group])
-        self._told.clear()
+        if unfinished is not None and unfinished.group in told:
+            unfinished = replace(unfinished, generation=told[unfinished.group])
         before, self.known = self.known, unfinished
         if before is None or (unfinished is not None and unfinished.group == before.group):
             return None

@@ -159,7 +159,7 @@ def the_generation_of_a_group_is_not_checked(commit: Any) -> Any:
     return believed
 
 
-@bug("T1", "state.scheduling:SchedulingState._keep_clock", f"{STATE}/test_groups.py")
+@bug("T1", "state.holds:Holds.follow", f"{STATE}/test_groups.py")
 def the_clock_restarts_with_each_round(keep_clock: Any) -> Any:
     def restarted(self: Any, group: Any, now_s: float) -> None:
         group.clock_s = None

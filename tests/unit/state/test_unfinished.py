@@ -81,12 +81,12 @@ def test_news_are_kept_until_the_verdict() -> None:
     """Q3: What grew while plans went on is told once, when one of them has decided the group."""
     look, first = UnfinishedLook(), Unfinished(group="ns/a", generation=1)
     look.missed({"n0"}, pods_changed=False)
-    assert look.goes_on(first) is None
+    assert look.goes_on(first, {}) is None
     look.missed({"n1"}, pods_changed=False)
-    assert look.goes_on(replace(first, plans=2)) is None
+    assert look.goes_on(replace(first, plans=2), {}) is None
     look.missed({"n2"}, pods_changed=True)
-    assert look.goes_on(None) == Missed({"n1", "n2"}, pods_changed=True)
-    assert look.goes_on(None) is None
+    assert look.goes_on(None, {}) == Missed({"n1", "n2"}, pods_changed=True)
+    assert look.goes_on(None, {}) is None
 
 
 def test_a_gang_that_changes_meanwhile_is_planned_anew() -> None:

@@ -1,0 +1,112 @@
+"""Groups that hold room, and groups that wait for another one which they yielded to (semantics R3, T1, D1).
+
+Invariant: the clock of a group runs while one of its members is held. A group that has yielded waits until the other
+one has started, no longer waits, or is gone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Set
+from dataclasses import replace
+
+from gangsched.core.reserve import Ledger
+from gangsched.model.gang import Group
+from gangsched.model.snapshot import Snapshot
+from gangsched.state.cluster import Cluster
+from gangsched.state.group_record import GroupRecord, QueueCause
+from gangsched.state.groups import Registry
+from gangsched.state.members import State
+from gangsched.state.queueing.parked import LOOKS_AT_ONCE
+from gangsched.state.queueing.queue import Queue
+
+
+class Holds:
+    """Indexes of the groups whose clock runs, and of those that have yielded."""
+
+    def __init__(self, cluster: Cluster, registry: Registry, queue: Queue) -> None:
+        self._cluster = cluster
+        self._registry = registry
+        self._queue = queue
+        self._holding: set[GroupRecord] = set()
+        self._yielded: set[GroupRecord] = set()
+
+    def follow(self, group: GroupRecord, now_s: float) -> None:
+        """Start or stop the clock of a changed group."""
+        holds = any(self._registry.gangs[gang].of(State.HELD) for gang in group.gangs)
+        if holds is not (group.clock_s is not None):
+            group.clock_s, group.view = now_s if holds else None, None
+        (self._holding.add if holds else self._holding.discard)(group)
+        if not group.yielded_to:
+            self._yielded.discard(group)  # it was formed anew
+
+    def gone(self, group: GroupRecord) -> None:
+        """Remove a group that is gone."""
+        self._holding.discard(group)
+        self._yielded.discard(group)
+
+    def expiries(self, now_s: float) -> Iterator[tuple[str, float]]:
+        """When the clock of each group runs out; it waits for a nomination's end (V16)."""
+        for group in self._holding:
+            assert group.clock_s is not None
+            wait_s = self._registry.group(group.id, now_s).wait_time_s if group.nomination is None else math.inf
+            yield group.id, group.clock_s + wait_s
+
+    def beside(self, planned: Set[str], now_s: float) -> Iterator[Group]:
+        """The groups that hold, for a plan that decides only the `planned` ones; without those that back off."""
+        for group in self._holding:
+            if group.id not in planned and not self._queue.backs_off(group.id, now_s):
+                yield replace(self._registry.group(group.id, now_s), unchanged=True)
+
+    def without(self, snapshot: Snapshot) -> Snapshot:
+        """The cluster for those that are woken: as if nobody held anything, since holds may yield to them (D1)."""
+        if not self._holding:
+            return snapshot
+        free = snapshot.free.copy()
+        gangs = (gang for group in self._holding for gang in group.gangs)
+        for placed in (placed for gang in gangs for placed in self._registry.view(gang).held):
+            node = snapshot.table.index.get(placed.node)
+            if node is not None:
+                for name, amount in placed.pod.shape.requests:
+                    free[snapshot.resources[name], node] += amount
+        return replace(snapshot, free=free)
+
+    def look(self, freed: set[str], moved: set[str], now_s: float) -> None:
+        """Groups that hold on nodes that were freed, or where a hold is lost to others, are planned anew (R3, F1)."""
+        if not self._holding or not (freed or moved):
+            return
+        ledger = Ledger(self._cluster.snapshot())
+        for record in self._holding:
+            group = self._registry.group(record.id, now_s)
+            held = [placed for gang in group.gangs for placed in gang.held]
+            ledger.respect_nominations(group.lowest_priority, but=group.id)
+            there = [each for each in held if each.node in moved]
+            lost = (each for each in there if not ledger.fits_still(each.pod, each.node))
+            if len(there) > LOOKS_AT_ONCE or any(each.node in freed for each in held) or any(lost):
+                self._queue.activate(group.id, QueueCause.HOLDS_CHANGED)
+
+    # --- yields -----------------------------------------------------------------------------------------------------
+
+    @property
+    def any_yielded(self) -> bool:
+        """Whether any group has yielded to another one and waits for it."""
+        return bool(self._yielded)
+
+    def yields(self, group: GroupRecord, to: str) -> None:
+        """Record that the group gave up its holds for another one."""
+        group.yielded_to = to
+        group.yields += 1
+        self._yielded.add(group)
+
+    def end_yields(self, beneficiaries: Set[str]) -> None:
+        """Let the groups try again that yielded to one of `beneficiaries`, which was permitted or is gone."""
+        for group in [group for group in self._yielded if group.yielded_to in beneficiaries]:
+            group.yielded_to = ""
+            self._yielded.remove(group)
+            self._registry.changed(group.id)
+            self._queue.activate(group.id, QueueCause.YIELD_OVER)
+
+    def indexes(self) -> Iterator[tuple[str, Set[str], Callable[[GroupRecord], bool]]]:
+        """Each index with the groups that are in it and those that should be, for validation."""
+        yield "holding", {group.id for group in self._holding}, lambda group: group.clock_s is not None
+        yield "yielded", {group.id for group in self._yielded}, lambda group: bool(group.yielded_to)
