@@ -18,10 +18,13 @@ from gangsched.model.gang import Group, Refusal
 from gangsched.model.objects import Shape
 from gangsched.model.plan import Need, Verdict
 from gangsched.model.preemption import HeldBack, NotHelpful
+from gangsched.model.reservation import NotReserved
 from gangsched.state.preemption.nomination import NominationRecord
 
 Rank: TypeAlias = tuple[Any, ...]
 """The result of `core.queue_sort.group_key`: smaller goes first."""
+HeadRank: TypeAlias = tuple[int, bool, bool, int, str]
+"""The result of `core.reservations.heads.rank`: smaller is served first."""
 Entry: TypeAlias = tuple[Rank, str]
 """The rank of a group and its id."""
 
@@ -88,6 +91,53 @@ TABLE: Mapping[QueueState, Row] = {
     QueueState.PARKED: {**_ACTIVE, **_BACKING_OFF, **_PARKED},
 }
 """`TABLE[state][cause]` is the next state. A group may be gone from any state; its record is then dropped."""
+
+
+class Entitlement(StrEnum):
+    """Whether a group may be a head, for which capacity is reserved (H3)."""
+
+    NONE = "none"  # it does not wait for room
+    WAITING = "waiting"  # it may be one, and others come before it
+    CANDIDATE = "candidate"  # it is among the first: plans see whether it gets a reservation
+    INELIGIBLE = "ineligible"  # it waits for room, and may not be one: `ineligible` says why and until when
+
+
+class EntitlementCause(StrEnum):
+    """Why the entitlement of a group changes."""
+
+    REFUSED = "refused for room"
+    CHANGED = "the group changed, or was decided otherwise"
+    FIRST = "among the first"
+    PASSED = "others come before it"
+    BARRED = "it may not be a head"
+    ALLOWED = "what kept it from being a head is over"
+
+
+ENTITLEMENTS: Mapping[Entitlement, Mapping[EntitlementCause, Entitlement]] = {
+    Entitlement.NONE: {EntitlementCause.REFUSED: Entitlement.WAITING, EntitlementCause.CHANGED: Entitlement.NONE},
+    Entitlement.WAITING: {
+        EntitlementCause.REFUSED: Entitlement.WAITING,
+        EntitlementCause.CHANGED: Entitlement.NONE,
+        EntitlementCause.FIRST: Entitlement.CANDIDATE,
+        EntitlementCause.BARRED: Entitlement.INELIGIBLE,
+    },
+    Entitlement.CANDIDATE: {
+        EntitlementCause.REFUSED: Entitlement.WAITING,  # with another rank
+        EntitlementCause.CHANGED: Entitlement.NONE,
+        EntitlementCause.PASSED: Entitlement.WAITING,
+        EntitlementCause.BARRED: Entitlement.INELIGIBLE,
+    },
+    # Else whoever edits a pod each minute would have an endless fence: some causes outlast a change of the group.
+    Entitlement.INELIGIBLE: {EntitlementCause.CHANGED: Entitlement.NONE, EntitlementCause.ALLOWED: Entitlement.WAITING},
+}
+"""`ENTITLEMENTS[entitlement][cause]` is the next one."""
+
+
+class Ineligibility(NamedTuple):
+    """Why a group cannot be a head, and the shapes of its waiting pods."""
+
+    why: NotReserved
+    shapes: frozenset[Shape]
 
 
 class NeededRoom(NamedTuple):
@@ -185,6 +235,25 @@ class GroupRecord:
     #: While it is parked: its kind among preemptors, and its rank (V25); the kind for which it was woken since.
     preempts_as: tuple[PreemptorKind, Rank] | None = None
     woken_as: PreemptorKind | None = None
+
+    # --- whether capacity may be reserved for it, which `state.reserving` changes ---
+    entitlement: Entitlement = Entitlement.NONE
+    #: While it waits for room: its namespace, of several the first, and its rank among heads (H4).
+    head: tuple[str, HeadRank] | None = None
+    ineligible: Ineligibility | None = None
+    #: Why the last plan that examined it as a candidate reserved nothing for it, while that still holds.
+    not_reserved: NotReserved | None = None
+
+    @property
+    def awaits_room(self) -> bool:
+        """Whether it may be a head, for which room may be reserved."""
+        return self.entitlement in {Entitlement.WAITING, Entitlement.CANDIDATE}
+
+    def entitle(self, cause: EntitlementCause) -> None:
+        """Change its entitlement. Raises AssertionError if the table has no row."""
+        entitlement = ENTITLEMENTS[self.entitlement].get(cause)
+        assert entitlement is not None, f"{self.id} is {self.entitlement}, which does not go with: {cause}"
+        self.entitlement = entitlement
 
     def regroup(self, gangs: tuple[str, ...]) -> None:
         """Begin anew with other gangs: no round, verdict, hold or yield was theirs. Its place in the queue stays."""

@@ -204,8 +204,8 @@ class SchedulingState:
                 continue  # nothing is reported while its PodGroup may still arrive
             self.queue.activate(group_id, QueueCause.CHANGED)
             self.reports.note(group_id, now_s)
-        self.reservations.changed(refreshed.changed)
-        self.reservations.gone(gone)
+        self.reservations.changed({group_id: self.registry.groups[group_id] for group_id in refreshed.changed})
+        self.reservations.gone(refreshed.gone)
         self.preemptions.holding_back.look(now_s)
         self.preemptions.nominations.follow()
         freed, pods_changed = self.cluster.take_freed(), self.cluster.take_pods_changed()

@@ -146,7 +146,8 @@ def _of_pending(state: SchedulingState) -> Iterator[str]:
 def _of_groups(state: SchedulingState) -> Iterator[str]:
     """Every index of groups has those whose record says so."""
     groups = state.registry.groups
-    for name, kept, belongs in (*state.queue.indexes(), *state.preemptions.indexes(), *state.holds.indexes()):
+    parts = (state.queue, state.holds, state.preemptions, state.reservations)
+    for name, kept, belongs in (index for part in parts for index in part.indexes()):
         if kept != (found := {group_id for group_id, group in groups.items() if belongs(group)}):
             yield f"groups {sorted(kept)} are kept as {name}, and should be {sorted(found)}"
 
@@ -186,12 +187,10 @@ def _of_reservations(state: SchedulingState) -> Iterator[str]:
             if not kept.has_lost_a_head:
                 yield f"{what}, which is gone, and no plan is due"
         elif (
-            each.group not in kept.waiting
+            not state.registry.groups[each.group].awaits_room
             and state.queue.part(each.group) == "parked"
             and not state.registry.is_touched(each.group)
         ):
             yield f"{what}, which does not wait for room"
     if len({each.group for each in kept.standing}) < len(kept.standing):
         yield "two reservations are for one group"
-    for group_id in kept.waiting.ids() - state.registry.groups.keys():
-        yield f"{group_id} is gone, and remembered as waiting for room"

@@ -138,8 +138,9 @@ class Rests:
         wall_s, reservations = self.world.wall_s(), self.world.state.reservations
         on = self.world.state.expected_ends.occupants(wall_s)
         ends_s = {each.ends_s for there in on.values() for each in there} if reservations.on() else set()
-        ends_s |= {why.until_s for why in reservations._known.values()}
-        ends_s |= {bar.why.until_s for bar in reservations._ineligible._entries.values()}
+        groups = self.world.state.registry.groups.values()
+        ends_s |= {each.not_reserved.until_s for each in groups if each.not_reserved is not None}
+        ends_s |= {each.ineligible.why.until_s for each in groups if each.ineligible is not None}
         timers_s = (
             *reservations._fences.next_s(),
             *map(self.world.state.queue._wake_at.get, self.world.state.queue._wake_at.keys()),

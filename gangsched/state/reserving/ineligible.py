@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Set
 from functools import cache
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
@@ -20,8 +20,8 @@ from gangsched.model.pods_by_node import Ints
 from gangsched.model.reservation import NotEntitled, NotReserved
 from gangsched.model.snapshot import NodeTable, Snapshot
 from gangsched.state.cluster import Cluster
+from gangsched.state.group_record import EntitlementCause, GroupRecord, Ineligibility
 from gangsched.state.reserving.news import takes_one_empty
-from gangsched.state.reserving.waiting import Rank
 from gangsched.state.timers import Timers
 
 COMPARED_EVERY_S: Final = 30.0
@@ -31,76 +31,75 @@ OF_A_FENCE: Final = frozenset({NotEntitled.REFUSED, NotEntitled.FENCE_OVER})
 REASONS: Final = UNTIL_A_NODE_CHANGES | OF_A_FENCE | {NotEntitled.TOO_YOUNG}
 
 
-class Ineligibility(NamedTuple):
-    """Why a group cannot be a head, the shapes of its waiting pods, and its rank."""
-
-    why: NotReserved
-    shapes: frozenset[Shape]
-    namespace: str
-    rank: Rank
-
-
 class Ineligible:
-    """Groups that may not become heads, by id, with the reason. Times are epoch seconds (`wall_s`) or monotonic seconds
+    """Index of the groups that may not become heads. Times are epoch seconds (`wall_s`) or monotonic seconds
     (`now_s`).
     """
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, groups: Mapping[str, GroupRecord]) -> None:
         self._cluster = cluster
-        self._entries: dict[str, Ineligibility] = {}
+        self._records = groups
+        self._ineligible: set[GroupRecord] = set()
         self._due = Timers()  # in epoch seconds
         self._compared: NodeTable | None = None
         self._compared_s = -math.inf
         self._waits = False
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self._ineligible)
 
-    def __contains__(self, group: str) -> bool:
-        return group in self._entries
+    def ids(self) -> set[str]:
+        """Ids of all groups, for validation."""
+        return {group.id for group in self._ineligible}
 
-    def __getitem__(self, group: str) -> NotReserved:
-        return self._entries[group].why
+    def put(self, group: GroupRecord, why: NotReserved, shapes: frozenset[Shape]) -> None:
+        """Record why a group cannot be a head, which is none any more."""
+        group.ineligible = Ineligibility(why, shapes)
+        self._ineligible.add(group)
+        self._due.set(group.id, why.until_s)
 
-    def put(self, group: str, entry: Ineligibility) -> None:
-        """Record that the group cannot be a head."""
-        self._entries[group] = entry
-        self._due.set(group, entry.why.until_s)
+    def remove(self, group: GroupRecord) -> None:
+        """Remove a group that no longer waits for room."""
+        if group.ineligible is not None:
+            self.end(group)
+            group.entitle(EntitlementCause.CHANGED)
 
-    def pop(self, group: str) -> Ineligibility | None:
-        """Drop what is stored about the group."""
-        self._due.drop(group)
-        return self._entries.pop(group, None)
+    def end(self, group: GroupRecord) -> None:
+        """Drop why the group cannot be a head; the caller changes its entitlement."""
+        self._due.drop(group.id)
+        self._ineligible.discard(group)
+        group.ineligible = None
 
-    def changed(self, group: str) -> None:
+    def changed(self, group: GroupRecord) -> None:
         """Evaluate a changed group again, since it may now be small or old enough."""
-        if group in self._entries and self._entries[group].why.why not in OF_A_FENCE:
-            self.pop(group)
+        if group.ineligible is not None and group.ineligible.why.why not in OF_A_FENCE:
+            self.remove(group)
 
-    def over(self, snapshot: Snapshot, now_s: float, wall_s: float) -> set[str]:
+    def over(self, snapshot: Snapshot, now_s: float, wall_s: float) -> set[GroupRecord]:
         """Groups whose ineligibility ended, because its time is over or a node changed."""
-        found: set[str] = set()
+        found: set[GroupRecord] = set()
         if snapshot.table is not self._compared or self._cluster.offers_more:
             found |= self._compare(snapshot, now_s)
-        found.update(self._due.take_due(wall_s))
-        return found & self._entries.keys()
+        found.update(self._records[group] for group in self._due.take_due(wall_s))
+        return found
 
     def next_s(self, behind_s: float) -> Iterable[float]:
         """Monotonic time at which the next group will be in `over` without an event; `behind_s` is the monotonic time
         at epoch 0.
         """
-        if self._waits and self._entries:
+        if self._waits and self._ineligible:
             yield self._compared_s + COMPARED_EVERY_S
         if (until_s := self._due.next_s()) is not None:
             yield until_s - behind_s
 
-    def _compare(self, snapshot: Snapshot, now_s: float) -> set[str]:
-        self._waits = bool(self._entries) and now_s < self._compared_s + COMPARED_EVERY_S
+    def _compare(self, snapshot: Snapshot, now_s: float) -> set[GroupRecord]:
+        self._waits = bool(self._ineligible) and now_s < self._compared_s + COMPARED_EVERY_S
         if self._waits:
             return set()
         before, self._compared = self._compared, snapshot.table
         offers = self._cluster.take_offers()
-        asked = {each: entry.shapes for each, entry in self._entries.items() if entry.why.why in UNTIL_A_NODE_CHANGES}
+        known = ((each, each.ineligible) for each in self._ineligible)
+        asked = {each: of.shapes for each, of in known if of is not None and of.why.why in UNTIL_A_NODE_CHANGES}
         if not asked:
             return set()
         self._compared_s = now_s

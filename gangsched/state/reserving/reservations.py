@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Container, Hashable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Container, Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any, Final
 
 from gangsched.core.queue_sort import group_key, passing_key
@@ -32,14 +32,14 @@ from gangsched.model.reservation import (
 )
 from gangsched.model.snapshot import Ints, NodeTable, Snapshot
 from gangsched.state.cluster import Cluster
-from gangsched.state.group_record import QueueCause
+from gangsched.state.group_record import Entitlement, EntitlementCause, GroupRecord, HeadRank, QueueCause
 from gangsched.state.groups import Registry
 from gangsched.state.queueing.queue import Queue
 from gangsched.state.reserving.expected_ends import ExpectedEnds
 from gangsched.state.reserving.fences import Fences
-from gangsched.state.reserving.ineligible import REASONS, Ineligibility, Ineligible
+from gangsched.state.reserving.ineligible import REASONS, Ineligible
 from gangsched.state.reserving.news import takes_one
-from gangsched.state.reserving.waiting import Rank, Waiting
+from gangsched.state.reserving.waiting import Waiting
 
 EVERY_S: Final = 1.0
 """How often reservations are made anew for what happened in the cluster (H17)."""
@@ -69,10 +69,10 @@ class StandingReservations:
         self._queue = queue
         self.standing: tuple[Reserved, ...] = ()
         self.waiting = Waiting()
-        self._ineligible = Ineligible(cluster)
+        self._ineligible = Ineligible(cluster, registry.groups)
         self._fences = Fences(cluster, limits, policy or GpuPolicy())
-        self._known: dict[str, NotReserved] = {}
-        self._found: list[str] = []
+        self._examined: set[GroupRecord] = set()
+        self._found: list[GroupRecord] = []
         self._found_for = -1
         self._found_beside: tuple[Reserved, ...] | None = None
         self._table: NodeTable | None = None
@@ -101,20 +101,20 @@ class StandingReservations:
         """
         return self._gone
 
-    def changed(self, groups: Iterable[str]) -> None:
+    def changed(self, groups: Mapping[str, GroupRecord]) -> None:
         """Drop results about groups that changed and are queued again."""
-        for group_id in groups:
-            self.waiting.remove(group_id)
-            self._ineligible.changed(group_id)
-            self._known.pop(group_id, None)
+        for group in groups.values():
+            self.waiting.remove(group)
+            self._ineligible.changed(group)
+            self._forget(group)
         if self.standing:
             self._later.update(each.group for each in self.standing if each.group in groups)
 
-    def gone(self, groups: Collection[str]) -> None:
+    def gone(self, groups: Mapping[str, GroupRecord]) -> None:
         """Remove groups that are gone."""
         self.changed(groups)
-        for group_id in groups:
-            self._ineligible.pop(group_id)
+        for group in groups.values():
+            self._ineligible.remove(group)
         self._gone = self._gone or any(each.group in groups for each in self.standing)
 
     def left(self, group_id: str) -> None:
@@ -133,7 +133,7 @@ class StandingReservations:
             nodes = freed & set(each.nodes)
             if (
                 nodes
-                and each.group in self.waiting
+                and self._awaits_room(each.group)
                 and (each.group in evicting or self._may_use(each, nodes, snapshot, now_s))
             ):
                 self._queue.activate(each.group, QueueCause.RESERVED_ROOM_FREED)
@@ -156,16 +156,20 @@ class StandingReservations:
     def settled(self, verdict: Verdict, now_s: float) -> None:
         """Apply a committed verdict; if the group gained or lost a reservation, it is examined again."""
         moved = verdict.binds or verdict.holds or verdict.releases
-        head = None
+        group, head = self._registry.groups[verdict.group], None
         if not moved and verdict.reason in REFUSED_FOR_ROOM:
             head = head_of(self._registry.group(verdict.group, now_s))
         if moved:
-            self._ineligible.pop(verdict.group)
+            self._ineligible.remove(group)
         if head is None:
-            self.waiting.remove(verdict.group)
-            self._ineligible.changed(verdict.group)
-        elif verdict.group not in self._ineligible:
-            self.waiting.put(verdict.group, min(head.namespaces), rank(head, ""))
+            self.waiting.remove(group)
+            self._ineligible.changed(group)
+        elif group.ineligible is None:
+            self.waiting.put(group, min(head.namespaces), rank(head, ""), EntitlementCause.REFUSED)
+
+    def _awaits_room(self, group_id: str) -> bool:
+        group = self._registry.groups.get(group_id)
+        return group is not None and group.awaits_room
 
     # --- what a plan is given, and what it answers ------------------------------------------------------------------
 
@@ -182,12 +186,12 @@ class StandingReservations:
         if self._later and not self._now and now_s >= self._made_s + EVERY_S:
             self._now, self._later, self._made_s = self._later, set(), now_s
         in_turn = {group.id for group in ready if not group.unchanged}  # no plan decides about the others
-        heads = {each.group for each in self.standing if each.group in self.waiting}
-        new = [group_id for group_id in self._candidates() if group_id not in self._known]
+        heads = {each.group for each in self.standing if self._awaits_room(each.group)}
+        new = [group.id for group in self._candidates() if group.not_reserved is None]
         if not (ready or self._gone or self._now or new or passed or ended or self._is_outdated):
             return None
         ids = (heads | set(new)) - in_turn
-        about = {group_id for group_id in (*ids, *in_turn) if group_id in self._ineligible or group_id in self._known}
+        about = [self._registry.groups[group_id] for group_id in (*ids, *in_turn)]
         return Reserving(
             limits=self._limits,
             wall_s=wall_s,
@@ -196,7 +200,7 @@ class StandingReservations:
             standing=self.standing,
             stale=frozenset(self._now),
             waiting=tuple(self._registry.group(group_id, now_s) for group_id in sorted(ids)),
-            known={each: self._ineligible[each] if each in self._ineligible else self._known[each] for each in about},
+            known={each.id: why for each in about if (why := _why_not(each)) is not None},
             made_at_most=max(MADE_AT_MOST, self._limits.reservations if self._is_first_plan else 0),
             memo=self.memo,
             ended=ended,
@@ -206,7 +210,7 @@ class StandingReservations:
         """Reservation input of a hypothetical plan of groups `in_turn`: existing reservations only."""
         if not self.on():
             return None
-        heads = {each.group for each in self.standing if each.group in self.waiting} - in_turn
+        heads = {each.group for each in self.standing if self._awaits_room(each.group)} - in_turn
         return Reserving(
             limits=self._limits,
             wall_s=wall_s,
@@ -219,7 +223,7 @@ class StandingReservations:
 
     def _forget_unused(self, now_s: float) -> None:
         """Keep no pods that are gone where nothing rests on when they were to end."""
-        if self.standing or self._known or self._forget_s == math.inf:
+        if self.standing or self._examined or self._forget_s == math.inf:
             self._forget_s = now_s + FORGET_S
         elif now_s >= self._forget_s:
             self._forget_s = now_s + FORGET_S
@@ -233,26 +237,27 @@ class StandingReservations:
             self._table, self._overhead = snapshot.table, snapshot.overhead
             self._later.update(each.group for each in self.standing)
         self._make_eligible(self._ineligible.over(snapshot, now_s, wall_s))
-        for group_id in [group_id for group_id, why in self._known.items() if why.until_s <= wall_s]:
-            del self._known[group_id]
-        if (self.standing or self._known) and (self._moved or self._ends.passes_s <= wall_s):
+        self._forget_if(lambda why: why.until_s <= wall_s)
+        if (self.standing or self._examined) and (self._moved or self._ends.passes_s <= wall_s):
             self._moved = False
             self._take_news(self._ends.occupants(wall_s), now_s)
 
     def _take_news(self, on: Mapping[str, Sequence[Occupant]], now_s: float) -> None:
         """See whom it helps that pods go earlier than was expected, or leave nodes empty."""
         news = self._ends.take_news()
-        tried = [each for each in self._candidates() if each in self._known]
-        heads = [each for each in (*(one.group for one in self.standing), *tried) if each in self._registry.groups]
+        tried = [each for each in self._candidates() if each.not_reserved is not None]
+        standing = (one.group for one in self.standing if one.group in self._registry.groups)
+        heads = [*standing, *(each.id for each in tried)]
         shapes = [self._shapes(each, now_s) for each in heads]
         self._is_outdated |= any(blocker.id in news.left for each in self.standing for blocker in each.waits_for)
         asked, ends_known = set().union(*shapes), self._ends.passes_s < math.inf
         if news.may_help(asked, self._cluster.snapshot(), on, ends_known=ends_known):
-            self._known.clear()
+            self._forget_if(lambda _: True)
             self._later.update(each.group for each in self.standing)
             return
         if news.earlier:
-            self._known = {each: self._known[each] for each in tried}
+            for group in self._examined.difference(tried):
+                self._forget(group)
         if news.emptied:
             self._later.update(each.group for each in self.standing if each.is_fence)
 
@@ -261,30 +266,45 @@ class StandingReservations:
         gangs = self._registry.group(group_id, now_s).gangs
         return {pod.shape for gang in gangs for pod in (*gang.pending, *gang.retry)}
 
-    def _make_eligible(self, groups: Iterable[str]) -> None:
-        """Let these groups be heads again, because the cause that excluded them is over."""
-        for group_id in groups:
-            entry = self._ineligible.pop(group_id)
-            if entry is not None:
-                self.waiting.put(group_id, entry.namespace, entry.rank)
+    def _forget(self, group: GroupRecord) -> None:
+        """Drop why nothing was reserved for the group."""
+        self._examined.discard(group)
+        group.not_reserved = None
 
-    def _candidates(self) -> list[str]:
+    def _forget_if(self, is_over: Callable[[NotReserved], bool]) -> None:
+        for group in [each for each in self._examined if each.not_reserved is None or is_over(each.not_reserved)]:
+            self._forget(group)
+
+    def _make_eligible(self, groups: Iterable[GroupRecord]) -> None:
+        """Let these groups be heads again, because the cause that excluded them is over."""
+        for group in groups:
+            assert group.head is not None
+            self._ineligible.end(group)
+            self.waiting.put(group, *group.head, EntitlementCause.ALLOWED)
+
+    def _candidates(self) -> list[GroupRecord]:
         """Groups that may be heads and have no reservation; found anew only when others wait or stand than before."""
         if self._found_for != self.waiting.version or self._found_beside is not self.standing:
-            self._found, self._found_for, self._found_beside = self._find(), self.waiting.version, self.standing
+            for group in self._found:
+                if group.entitlement is Entitlement.CANDIDATE:
+                    group.entitle(EntitlementCause.PASSED)
+            self._found = [self._registry.groups[group_id] for group_id in self._find()]
+            for group in self._found:
+                group.entitle(EntitlementCause.FIRST)
+            self._found_for, self._found_beside = self.waiting.version, self.standing
         return self._found
 
     def _find(self) -> list[str]:
         full = len(self.standing) >= self._limits.reservations
         last = _rank_of(self.standing[-1]) if full else None
-        ends: dict[str, list[Rank]] = {}
+        ends: dict[str, list[HeadRank]] = {}
         for each in self.standing:
             for namespace in each.namespaces:
                 ends.setdefault(namespace, []).append(_rank_of(each))
         of_full = {space: max(ranks) for space, ranks in ends.items() if len(ranks) >= self._limits.per_namespace}
         have = {each.group for each in self.standing}
 
-        def before(namespace: str) -> Rank | None:
+        def before(namespace: str) -> HeadRank | None:
             of_namespace = of_full.get(namespace, last)
             return min(of_namespace, last) if of_namespace is not None and last is not None else of_namespace
 
@@ -300,18 +320,21 @@ class StandingReservations:
             self._queue.rerank(lambda group_id: self._rank_of(group_id, now_s))
         stays = {each.group for each in self.standing}
         if {each.group for each in before} != stays:
-            self._known = {each: why for each, why in self._known.items() if why.why not in _BY_NUMBER}
+            self._forget_if(lambda why: why.why in _BY_NUMBER)
         self._later = (self._later | (answer.stale - self._now)) & stays
         self._now &= answer.stale & stays
         self._gone = self._is_first_plan = self._is_outdated = False
         for group_id, why in answer.not_reserved.items():
-            if why.why in REASONS:
-                self._bar(group_id, why, now_s)
-            elif group_id in self.waiting:
-                self._known[group_id] = why
+            group = self._registry.groups.get(group_id)
+            if group is not None and group.awaits_room and why.why in REASONS:
+                self.waiting.remove(group, EntitlementCause.BARRED)
+                self._ineligible.put(group, why, frozenset(self._shapes(group_id, now_s)))
+            elif group is not None and group.awaits_room:
+                self._examined.add(group)
+                group.not_reserved = why
         if _rooms(before) != _rooms(self.standing):
             # The other reservations changed, so a group may now get a start time, or a share of its accelerators.
-            self._known = {each: why for each, why in self._known.items() if why.why not in _BESIDE_OTHERS}
+            self._forget_if(lambda why: why.why in _BESIDE_OTHERS)
         freed = _freed((*before, *answer.replaced), self.standing)
         if freed:
             self._queue.wake(self._cluster.snapshot(), freed)
@@ -323,10 +346,13 @@ class StandingReservations:
     def _rank_of(self, group_id: str, now_s: float) -> tuple[Any, ...]:
         return self.rank(self._registry.group(group_id, now_s)) if group_id in self._registry.groups else ()
 
-    def _bar(self, group_id: str, why: NotReserved, now_s: float) -> None:
-        place = self.waiting.remove(group_id)
-        if place is not None:
-            self._ineligible.put(group_id, Ineligibility(why, frozenset(self._shapes(group_id, now_s)), *place))
+    def indexes(self) -> Iterator[tuple[str, Set[str], Callable[[GroupRecord], bool]]]:
+        """Each index with the groups that are in it and those that should be, for validation."""
+        yield "waiting for room", self.waiting.ids(), lambda group: group.awaits_room
+        yield "ineligible", self._ineligible.ids(), lambda group: group.entitlement is Entitlement.INELIGIBLE
+        yield "examined", {group.id for group in self._examined}, lambda group: group.not_reserved is not None
+        candidates = {group.id for group in self._found if group.entitlement is Entitlement.CANDIDATE}
+        yield "candidates", candidates, lambda group: group.entitlement is Entitlement.CANDIDATE
 
     def wall_s(self, now_s: float) -> float:
         """Epoch second at a monotonic second, as of the last plan."""
@@ -334,15 +360,20 @@ class StandingReservations:
 
     def next_deadline_s(self) -> float | None:
         """Monotonic time at which reservations need a plan without an event."""
-        if not (self.standing or self._ineligible or self._known or self._later):
+        if not (self.standing or self._ineligible or self._examined or self._later):
             return None
         due = [self._made_s + EVERY_S] if self._later else []
         due += self._ineligible.next_s(self._behind_s)
         due += self._fences.next_s()
-        times_s = [why.until_s for why in self._known.values()]
+        times_s = [why.until_s for each in self._examined if (why := each.not_reserved) is not None]
         times_s += [self._ends.passes_s] if self.standing else []
         due += [at_s - self._behind_s for at_s in times_s if at_s < math.inf]
         return min(due, default=None)
+
+
+def _why_not(group: GroupRecord) -> NotReserved | None:
+    """Why nothing is reserved for the group, as far as that is known already."""
+    return group.ineligible.why if group.ineligible is not None else group.not_reserved
 
 
 _BY_NUMBER: Final = frozenset({NotEntitled.LATER, NotEntitled.NAMESPACE, NotEntitled.SHARE})
@@ -353,7 +384,7 @@ def _rooms(standing: Iterable[Reserved]) -> list[tuple[Any, ...]]:
     return [(each.group, each.at_s, each.nodes) for each in standing]
 
 
-def _rank_of(each: Reserved) -> Rank:
+def _rank_of(each: Reserved) -> HeadRank:
     return -each.priority, True, True, each.since_s, each.group
 
 

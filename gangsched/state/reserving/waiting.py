@@ -10,52 +10,55 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator
 from heapq import merge
 from itertools import islice
-from typing import TypeAlias
 
-Rank: TypeAlias = tuple[int, bool, bool, int, str]
-"""The result of `core.reservations.heads.rank`: smaller is served first."""
+from gangsched.state.group_record import EntitlementCause, GroupRecord, HeadRank
 
 
 class Waiting:
     """Ranks of waiting groups by namespace; a group of several namespaces is listed under the first."""
 
     def __init__(self) -> None:
-        self._of: dict[str, tuple[str, Rank]] = {}
-        self._by_namespace: dict[str, list[Rank]] = {}
+        self._number = 0
+        self._by_namespace: dict[str, list[HeadRank]] = {}
         self.version = 0  # grows with every change
 
     def __len__(self) -> int:
-        return len(self._of)
-
-    def __contains__(self, group: str) -> bool:
-        return group in self._of
+        return self._number
 
     def ids(self) -> set[str]:
         """Ids of all groups."""
-        return set(self._of)
+        return {rank[-1] for ranks in self._by_namespace.values() for rank in ranks}
 
-    def put(self, group: str, namespace: str, rank: Rank) -> None:
-        """Add a group that was refused for room."""
-        if self._of.get(group) != (namespace, rank):
-            self.remove(group)
-            self.version += 1
-            self._of[group] = namespace, rank
-            insort(self._by_namespace.setdefault(namespace, []), rank)
+    def put(self, group: GroupRecord, namespace: str, rank: HeadRank, cause: EntitlementCause) -> None:
+        """Add a group that was refused for room, or may be a head again."""
+        if group.awaits_room and group.head == (namespace, rank):
+            return
+        if group.awaits_room:
+            self._take_out(group)
+        group.entitle(cause)
+        group.head = namespace, rank
+        self.version += 1
+        self._number += 1
+        insort(self._by_namespace.setdefault(namespace, []), rank)
 
-    def remove(self, group: str) -> tuple[str, Rank] | None:
-        """Remove a group that no longer waits for room; return its namespace and rank."""
-        place = self._of.pop(group, None)
-        if place is not None:
-            namespace, rank = place
-            self.version += 1
-            ranks = self._by_namespace[namespace]
-            del ranks[bisect_left(ranks, rank)]
-            if not ranks:
-                del self._by_namespace[namespace]
-        return place
+    def remove(self, group: GroupRecord, cause: EntitlementCause = EntitlementCause.CHANGED) -> None:
+        """Remove a group that no longer waits for room, or may not be a head."""
+        if group.awaits_room:
+            self._take_out(group)
+            group.entitle(cause)
+
+    def _take_out(self, group: GroupRecord) -> None:
+        assert group.head is not None
+        namespace, rank = group.head
+        self.version += 1
+        self._number -= 1
+        ranks = self._by_namespace[namespace]
+        del ranks[bisect_left(ranks, rank)]
+        if not ranks:
+            del self._by_namespace[namespace]
 
     def first(
-        self, number: int, *, of_each: int, before: Callable[[str], Rank | None], skip: Callable[[str], bool]
+        self, number: int, *, of_each: int, before: Callable[[str], HeadRank | None], skip: Callable[[str], bool]
     ) -> list[str]:
         """The first `number` groups that are not in `skip`, at most `of_each` per namespace.
 
@@ -67,7 +70,7 @@ class Waiting:
         )
         return [group for *_, group in islice(merge(*each), number)]
 
-    def _until(self, end: Rank | None, ranks: list[Rank], skip: Callable[[str], bool]) -> Iterator[Rank]:
+    def _until(self, end: HeadRank | None, ranks: list[HeadRank], skip: Callable[[str], bool]) -> Iterator[HeadRank]:
         for rank in ranks:
             if end is not None and rank >= end:
                 return

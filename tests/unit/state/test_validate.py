@@ -154,7 +154,7 @@ def test_a_reservation_for_a_group_that_was_let_through_in_part_is_looked_at_nex
     world.create(pod("head", gpus=8))
     world.settle()
     (stands,) = world.state.reservations.standing
-    world.state.reservations.waiting.remove(stands.group)
+    world.state.reservations.waiting.remove(world.state.registry.groups[stands.group])
     assert validate(world.state) == ["room is reserved for pod:ns/head, which does not wait for room"]
     world.state.registry.touch("pod:ns/head")
     sound(world)
