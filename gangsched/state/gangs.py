@@ -23,6 +23,16 @@ WAITING = (State.GATED, State.PENDING, State.HELD, State.KEPT, State.RETRY)
 """The states of members that wait to be placed or bound."""
 
 
+@dataclass(slots=True)
+class GangWait:
+    """Since when a gang has its quorum, rounds of its group before, and binds that its minimum lacks; for metrics."""
+
+    since_s: float
+    rounds: int
+    lacks: int
+    bound: int = 0
+
+
 @dataclass(slots=True, kw_only=True)
 class GangRecord:
     """The record of one gang."""
@@ -56,6 +66,10 @@ class GangRecord:
     index_problem: Problem | None = None
     #: It had members at the last refresh: no gang may name it as its parent (I9).
     has_pods: bool = False
+    #: While it waits with a quorum.
+    wait: GangWait | None = None
+    #: The last run, by the epoch of its Permit, that was reported as longer than declared (H11).
+    told_run: int | None = None
     _reported: Reported | None = None
 
     @property

@@ -20,11 +20,14 @@ from gangsched.model.plan import Need, Verdict
 from gangsched.model.preemption import HeldBack, NotHelpful
 from gangsched.model.reservation import NotReserved
 from gangsched.state.preemption.nomination import NominationRecord
+from gangsched.state.reporting.reserved import Told
 
 Rank: TypeAlias = tuple[Any, ...]
 """The result of `core.queue_sort.group_key`: smaller goes first."""
 HeadRank: TypeAlias = tuple[int, bool, bool, int, str]
 """The result of `core.reservations.heads.rank`: smaller is served first."""
+PendingPart: TypeAlias = tuple[str, bool, int, int, bool]
+"""One gang: its reason, whether it is a plain pod, numbers of waiting and of holding pods, whether it is broken."""
 Entry: TypeAlias = tuple[Rank, str]
 """The rank of a group and its id."""
 
@@ -243,6 +246,14 @@ class GroupRecord:
     ineligible: Ineligibility | None = None
     #: Why the last plan that examined it as a candidate reserved nothing for it, while that still holds.
     not_reserved: NotReserved | None = None
+
+    # --- what was reported and counted of it ---
+    #: Its reservation as last reported, or why it has none (H13, H14); and whether it ever had one.
+    told_reserved: Told | None = None
+    told_not_reserved: NotReserved | None = None
+    had_reservation: bool = False
+    #: What its waiting gangs add to the counts of waiting gangs and pods.
+    counted: tuple[PendingPart, ...] = ()
 
     @property
     def awaits_room(self) -> bool:

@@ -63,9 +63,9 @@ class SchedulingState:
         self.registry = Registry(names=rules.scheduler_names, defaults=rules.defaults, policy=rules.policy)
         self.queue = Queue(self.registry.groups, unattended=rules.unattended)
         self.disruption_budgets = DisruptionBudgets()
-        self.reports = Reports(settle_s=rules.settle_s, reservations=rules.reservations)
+        self.reports = Reports(self.registry.groups, settle_s=rules.settle_s, reservations=rules.reservations)
         self.members = MemberStore(self.cluster, self.registry, names=rules.scheduler_names)
-        self.counts, self.waits, self.pending = GangCounts(), GangWaits(), PendingCount(self.registry)
+        self.counts, self.waits, self.pending = GangCounts(), GangWaits(self.registry), PendingCount(self.registry)
         default_s = rules.defaults.expected_runtime_s
         self.overruns = Overruns(
             self.members,
@@ -180,31 +180,29 @@ class SchedulingState:
         self._release_kept(now_s)
         refreshed = self.registry.refresh(now_s, most)
         gone = refreshed.gone.keys()
-        self.pending.changed(refreshed.changed | gone)
+        changed = [self.registry.groups[group_id] for group_id in refreshed.changed]
+        self.pending.changed((*changed, *refreshed.gone.values()))
         self.pending.catch_up()
         for group in refreshed.gone.values():
             self.queue.drop(group)
             self.preemptions.gone(group)
             self.holds.gone(group)
+            self.reports.reservations.gone(group)
         self._unfinished.forget(refreshed.changed | gone)
         self.preemptions.running.forget(refreshed.forgotten)
-        self.reports.reservations.forget(refreshed.forgotten)
-        self.overruns.forget(refreshed.forgotten)
-        self.waits.forget(refreshed.forgotten)
         idle = self._idle(refreshed.changed, now_s) if self.holds.any_yielded else set()
         self.holds.end_yields(gone | idle)
-        for group_id in refreshed.changed:
-            group = self.registry.groups[group_id]
+        for group in changed:
             self.holds.follow(group, now_s)
             self.waits.changed(group, map(self.registry.view, group.gangs), now_s)
             self.preemptions.changed(group)
             if group.verdict is None:
-                self.queue.forgive(group_id)  # else there would be nothing to tell its members meanwhile
-            if self.registry.awaits_pod_group(group_id):
+                self.queue.forgive(group.id)  # else there would be nothing to tell its members meanwhile
+            if self.registry.awaits_pod_group(group.id):
                 continue  # nothing is reported while its PodGroup may still arrive
-            self.queue.activate(group_id, QueueCause.CHANGED)
-            self.reports.note(group_id, now_s)
-        self.reservations.changed({group_id: self.registry.groups[group_id] for group_id in refreshed.changed})
+            self.queue.activate(group.id, QueueCause.CHANGED)
+            self.reports.note(group.id, now_s)
+        self.reservations.changed({group.id: group for group in changed})
         self.reservations.gone(refreshed.gone)
         self.preemptions.holding_back.look(now_s)
         self.preemptions.nominations.follow()
@@ -348,7 +346,7 @@ class SchedulingState:
             else:
                 actions += self._committer.commit(group, verdict, told_on, now_s)
                 actions += self.preemptions.planned(group, verdict, now_s)
-                self.pending.changed((verdict.group,))
+                self.pending.changed((group,))
                 if not verdict.moves:
                     told[group.id] = group.generation
                 if plan.reservations is not None:

@@ -146,7 +146,7 @@ def _of_pending(state: SchedulingState) -> Iterator[str]:
 def _of_groups(state: SchedulingState) -> Iterator[str]:
     """Every index of groups has those whose record says so."""
     groups = state.registry.groups
-    parts = (state.queue, state.holds, state.preemptions, state.reservations)
+    parts = (state.queue, state.holds, state.preemptions, state.reservations, state.reports.reservations)
     for name, kept, belongs in (index for part in parts for index in part.indexes()):
         if kept != (found := {group_id for group_id, group in groups.items() if belongs(group)}):
             yield f"groups {sorted(kept)} are kept as {name}, and should be {sorted(found)}"

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TypeAlias
 
 from gangsched.model.gang import Gang
 from gangsched.model.plan import Verdict
 from gangsched.model.reasons import Reason
-from gangsched.state.group_record import GroupRecord
+from gangsched.state.gangs import GangWait
+from gangsched.state.group_record import GroupRecord, PendingPart
 from gangsched.state.groups import Registry, broken
 
 NOT_LOOKED_AT = "New"
@@ -53,7 +53,7 @@ class Pending:
     broken: int = 0
     held: int = 0
 
-    def add(self, part: Part, sign: int = 1) -> None:
+    def add(self, part: PendingPart, sign: int = 1) -> None:
         """Add (+1) or remove (-1) a waiting gang."""
         reason, plain, pods, held, is_broken = part
         self.pods[reason] += sign * pods
@@ -61,10 +61,6 @@ class Pending:
             self.gangs[reason] += sign
             self.broken += sign * is_broken
             self.held += sign * held
-
-
-Part: TypeAlias = tuple[str, bool, int, int, bool]
-"""One gang: its reason, whether it is a plain pod, numbers of waiting and of holding pods, whether it is broken."""
 
 
 class PendingCount:
@@ -75,31 +71,25 @@ class PendingCount:
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
         self._sum = Pending()
-        self._parts: dict[str, tuple[Part, ...]] = {}
-        self._changed: set[str] = set()
+        self._changed: set[GroupRecord] = set()
 
-    def changed(self, group_ids: Iterable[str]) -> None:
+    def changed(self, groups: Iterable[GroupRecord]) -> None:
         """Record groups that changed or are gone, for a recount."""
-        self._changed.update(group_ids)
+        self._changed.update(groups)
 
     def catch_up(self, most: int = COUNTED_PER_REFRESH) -> None:
         """Recount some of the changed groups; `now` recounts the remaining ones."""
-        registry, known = self._registry, self._parts
+        registry = self._registry
         for _ in range(min(most, len(self._changed))):
-            group_id = self._changed.pop()
-            group = registry.groups.get(group_id)
-            parts = parts_of(registry, group) if group is not None else ()
-            before = known.get(group_id, ())
-            if parts == before:
+            group = self._changed.pop()
+            parts = parts_of(registry, group) if registry.groups.get(group.id) is group else ()
+            if parts == group.counted:
                 continue
-            for part in before:
+            for part in group.counted:
                 self._sum.add(part, -1)
             for part in parts:
                 self._sum.add(part)
-            if parts:
-                known[group_id] = parts
-            else:
-                del known[group_id]
+            group.counted = parts
 
     def now(self) -> Pending:
         """Waiting gangs and pods as of the last refresh and commit."""
@@ -107,7 +97,7 @@ class PendingCount:
         return self._sum
 
 
-def parts_of(registry: Registry, group: GroupRecord) -> tuple[Part, ...]:
+def parts_of(registry: Registry, group: GroupRecord) -> tuple[PendingPart, ...]:
     """The parts that the waiting gangs of a group add to `Pending`."""
     gangs = [gang for gang in map(registry.view, group.gangs) if gang.waiting]
     verdict = group.verdict
@@ -121,7 +111,7 @@ def parts_of(registry: Registry, group: GroupRecord) -> tuple[Part, ...]:
     return tuple([_part(gang, reasons.get(gang.id, verdict.told).reason.value) for gang in gangs])
 
 
-def _part(gang: Gang, reason: str) -> Part:
+def _part(gang: Gang, reason: str) -> PendingPart:
     held = len(gang.held)
     number = len(gang.pending) + len(gang.retry) + len(gang.later) + len(gang.kept) + held
     return reason, gang.plain, number, held, broken(gang)
@@ -145,50 +135,35 @@ class GangStart:
     rounds: int
 
 
-@dataclass(slots=True)
-class _Wait:
-    """Since when a gang has its quorum, rounds of its group before, and binds that its minimum lacks."""
-
-    since_s: float
-    rounds: int
-    lacks: int
-    bound: int = 0
-
-
 class GangWaits:
     """Waiting times of gangs that have a quorum and have not started; plain pods are not measured."""
 
-    def __init__(self) -> None:
-        self._waits: dict[str, _Wait] = {}
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
         self._started: deque[GangStart] = deque(maxlen=MOST_KEPT)
 
     def changed(self, group: GroupRecord, gangs: Iterable[Gang], now_s: float) -> None:
         """Update the waiting times of a changed group; `gangs` are its current gangs."""
         for gang in gangs:
-            wait = self._waits.get(gang.id)
             if gang.plain or gang.satisfied:
                 continue  # the answers to its binds are to come, or it started before
+            record = self._registry.gangs[gang.id]
             if not gang.waiting or gang.uninitialised is not None or gang.quorum < gang.min_member:
-                self._waits.pop(gang.id, None)
+                record.wait = None
                 continue
-            if wait is None or wait.bound:
-                wait = self._waits[gang.id] = _Wait(now_s, group.rounds, 0)
-            wait.lacks = max(1, gang.min_member - gang.bound)
+            if record.wait is None or record.wait.bound:
+                record.wait = GangWait(now_s, group.rounds, 0)
+            record.wait.lacks = max(1, gang.min_member - gang.bound)
 
     def bound(self, gang: Gang, group: GroupRecord, now_s: float) -> None:
         """Record a successful bind of a member."""
-        wait = self._waits.get(gang.id)
-        if wait is None:
+        record = self._registry.gangs[gang.id]
+        if (wait := record.wait) is None:
             return
         wait.bound += 1
         if wait.bound >= wait.lacks:
-            del self._waits[gang.id]
+            record.wait = None
             self._started.append(GangStart(gang.min_member, now_s - wait.since_s, group.rounds - wait.rounds))
-
-    def forget(self, gang_ids: Iterable[str]) -> None:
-        """Drop gangs that are gone."""
-        for gang_id in gang_ids:
-            self._waits.pop(gang_id, None)
 
     def take_started(self) -> list[GangStart]:
         """Gangs that started since the last call."""

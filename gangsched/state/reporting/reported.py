@@ -47,3 +47,5 @@ class Reported:
     status: WrittenStatus | None = None
     #: The start under way, until all its binds are answered.
     start: Start | None = None
+    #: The condition `Reserved` after the end of its reservation: whether it is true, its reason and its message (H13).
+    reservation_end: tuple[bool, str, str] | None = None

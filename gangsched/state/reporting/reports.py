@@ -8,7 +8,7 @@ never change a decision. The texts come from `conditions`, `status` and `gang_ev
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from gangsched.api.timestamps import parse_timestamp
@@ -56,10 +56,12 @@ class _Moment:
 class Reports:
     """When the next report of each group is due; the last reports are in the gang's record."""
 
-    def __init__(self, *, settle_s: float, reservations: ReservationLimits | None = None) -> None:
+    def __init__(
+        self, groups: Mapping[str, GroupRecord], *, settle_s: float, reservations: ReservationLimits | None = None
+    ) -> None:
         self._settle_s = settle_s
         self._due = Timers()
-        self.reservations = ReservationReports(reservations or ReservationLimits())
+        self.reservations = ReservationReports(reservations or ReservationLimits(), groups)
 
     def reserved(self, reservations: Reservations, *, now_s: float, wall_s: float) -> None:
         """Record the reservations after a plan; changes are reported once they have lasted for a while."""
@@ -211,7 +213,7 @@ class Reports:
             written = None
         told = condition_types(written.status) if written else frozenset[str]()
         reserved = self.reservations.condition(
-            group.id, gang.id, verdict, stored_condition(pod_group.status, RESERVED), wall_s=moment.wall_s
+            group, record, verdict, stored_condition(pod_group.status, RESERVED), wall_s=moment.wall_s
         )
         wanted = status(record, pod_group, gang, verdict, wall=moment.wall, told=told, reserved=reserved)
         if unchanged(wanted, written.status if written else pod_group.status):

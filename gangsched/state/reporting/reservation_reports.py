@@ -7,13 +7,15 @@ this process has a result (H16).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from typing import TypeAlias
 
 from gangsched.core.messages import reserving
 from gangsched.model.plan import Verdict
 from gangsched.model.reasons import Reason
 from gangsched.model.reservation import NotEntitled, NotReserved, ReservationLimits, Reservations, Reserved
+from gangsched.state.gangs import GangRecord
+from gangsched.state.group_record import GroupRecord
 from gangsched.state.reporting.reserved import Told, with_tail
 
 Fact: TypeAlias = tuple[bool, str, str]
@@ -22,46 +24,45 @@ OVER = frozenset({reserving.STARTED, reserving.NOT_NEEDED})
 
 
 class ReservationReports:
-    """The last reports on reservations by group id, and the condition after their end by gang id.
+    """The last reports on reservations, which are in the records of groups and gangs.
 
     `standing` are the reservations after the last plan, in the order of heads.
     """
 
-    def __init__(self, limits: ReservationLimits) -> None:
+    def __init__(self, limits: ReservationLimits, groups: Mapping[str, GroupRecord]) -> None:
         self._limits = limits
+        self._groups = groups
         self.standing: tuple[Reserved, ...] = ()
-        self._told: dict[str, Told] = {}
-        self._why: dict[str, NotReserved] = {}
-        self._had: set[str] = set()
-        self._ended: dict[str, Fact] = {}
+        self._told: set[GroupRecord] = set()
 
     def update(self, reservations: Reservations, *, wall_s: float) -> set[str]:
         """Record the reservations after a plan; return the groups whose report changes."""
         news: set[str] = set()
         self.standing = reservations.standing
         standing = {reserved.group: reserved for reserved in reservations.standing}
-        for group_id, reserved in standing.items():
-            self._why.pop(group_id, None)
-            told = self._told.get(group_id)
+        for group in [self._groups[each] for each in standing if each in self._groups]:
+            reserved, told, group.told_not_reserved = standing[group.id], group.told_reserved, None
             if told is None or told.is_out_of_date(reserved, wall_s=wall_s):
-                self._told[group_id] = Told(reserved, wall_s)
-                self._had.add(group_id)
-                news.add(group_id)
-        for group_id in self._told.keys() - standing.keys():
-            del self._told[group_id]
-            news.add(group_id)
+                group.told_reserved, group.had_reservation = Told(reserved, wall_s), True
+                self._told.add(group)
+                news.add(group.id)
+        for group in [each for each in self._told if each.id not in standing]:
+            self._told.remove(group)
+            group.told_reserved = None
+            news.add(group.id)
         for group_id, why in reservations.not_reserved.items():
-            if self._why.get(group_id) != why:
-                self._why[group_id] = why
+            if (other := self._groups.get(group_id)) is not None and other.told_not_reserved != why:
+                other.told_not_reserved = why
                 news.add(group_id)
         return news
 
-    def forget(self, ids: set[str]) -> None:
-        """Drop gangs that are gone, and the groups with the same ids."""
-        for each in ids:
-            for known in (self._told, self._why, self._ended):
-                known.pop(each, None)
-        self._had -= ids
+    def gone(self, group: GroupRecord) -> None:
+        """Remove a group that is gone."""
+        self._told.discard(group)
+
+    def indexes(self) -> Iterator[tuple[str, Set[str], Callable[[GroupRecord], bool]]]:
+        """Each index with the groups that are in it and those that should be, for validation."""
+        yield "told reserved", {group.id for group in self._told}, lambda group: group.told_reserved is not None
 
     def completed(self, verdict: Verdict, namespace: str, *, wall_s: float) -> Verdict:
         """The verdict as reported in this namespace: refusals end with the reservation, or with the reason why there is
@@ -73,12 +74,12 @@ class ReservationReports:
         return with_tail(verdict, said) if said else verdict
 
     def _tail(self, verdict: Verdict, namespace: str, wall_s: float) -> str:
-        told = self._told.get(verdict.group)
-        if told is not None:
-            return told.text(namespace)
+        group = self._groups.get(verdict.group)
+        if group is not None and group.told_reserved is not None:
+            return group.told_reserved.text(namespace)
         if verdict.kept_for is not None:
             return reserving.kept_for(verdict.kept_for, wall_s=wall_s)
-        why = self._why.get(verdict.group) or self._by_number(namespace)
+        why = (group.told_not_reserved if group is not None else None) or self._by_number(namespace)
         if why is not None and verdict.told.never and why.why is NotEntitled.IMPOSSIBLE and not why.needs:
             return ""  # the refusal has said it, with amounts
         return reserving.not_reserved(why, wall_s=wall_s) if why is not None else ""
@@ -94,27 +95,27 @@ class ReservationReports:
 
     def condition(
         self,
-        group_id: str,
-        gang_id: str,
+        group: GroupRecord,
+        gang: GangRecord,
         verdict: Verdict | None,
         stored: Mapping[str, object] | None,
         *,
         wall_s: float,
     ) -> Fact | None:
         """The condition `Reserved` of a gang's PodGroup; None leaves it as `stored`."""
-        told = self._told.get(group_id)
-        if told is not None:
-            self._ended.pop(gang_id, None)
-            return True, told.reason, told.text(gang_id.partition("/")[0])
-        before = self._ended.get(gang_id)
+        reported = gang.reported
+        if (told := group.told_reserved) is not None:
+            reported.reservation_end = None
+            return True, told.reason, told.text(gang.namespace)
+        before = reported.reservation_end
         if before is not None and before[1] in OVER:
             return before
-        if before is None and group_id not in self._had and not self._may_end(group_id, verdict, stored):
+        if before is None and not group.had_reservation and not self._may_end(group, verdict, stored):
             return None
-        self._ended[gang_id] = fact = reserving.ended(verdict, self._why.get(group_id), wall_s=wall_s)
-        return fact
+        reported.reservation_end = reserving.ended(verdict, group.told_not_reserved, wall_s=wall_s)
+        return reported.reservation_end
 
-    def _may_end(self, group_id: str, verdict: Verdict | None, stored: Mapping[str, object] | None) -> bool:
+    def _may_end(self, group: GroupRecord, verdict: Verdict | None, stored: Mapping[str, object] | None) -> bool:
         """Whether a reservation that another process told is known to stand no more."""
         if (
             stored is None
@@ -122,4 +123,4 @@ class ReservationReports:
             or (stored.get("status") != "True" and stored.get("reason") != reserving.LOST)
         ):
             return False
-        return verdict.reason is not Reason.UNSCHEDULABLE or group_id in self._why
+        return verdict.reason is not Reason.UNSCHEDULABLE or group.told_not_reserved is not None

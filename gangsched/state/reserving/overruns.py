@@ -52,7 +52,6 @@ class Overruns:
         self._much_later: list[tuple[float, str]] = []
         self._ends: list[tuple[float, str]] = []
         self._end_of: dict[str, float] = {}
-        self._told_runs: dict[str, int] = {}
         self._since_s: float | None = None
         self._now_to_wall_s = 0.0
 
@@ -96,11 +95,6 @@ class Overruns:
         due = [of[0][0] for of in (self._ends, self._much_later) if of]
         due += self._ignored_until_s.values()
         return min(due) - self._now_to_wall_s if due and self._since_s is not None else None
-
-    def forget(self, gangs: set[str]) -> None:
-        """Drop gangs that are gone."""
-        for gang_id in gangs & self._told_runs.keys():
-            del self._told_runs[gang_id]
 
     def _watch(self, member: Member, stated: RunTime, end_s: float) -> None:
         """See when the pod runs for much longer than its owner states; a kubelet and a default are no statements."""
@@ -150,9 +144,9 @@ class Overruns:
         if gang is None:
             return True
         run = member.permit.epoch if member.permit is not None else 0
-        if self._told_runs.get(gang.id) == run:
+        if gang.told_run == run:
             return False
-        self._told_runs[gang.id] = run
+        gang.told_run = run
         return True
 
     def _event(self, member: Member, stated: RunTime, wall_s: float) -> RecordEvent:
