@@ -124,8 +124,8 @@ def _of_room(state: SchedulingState, members: list[Member]) -> Iterator[str]:
 def _of_nominations(state: SchedulingState) -> Iterator[str]:
     """Every nomination is of a group that knows it, and every group that is evicted has members that are."""
     nominations = state.preemptions.nominations
-    known = {record.group for record in nominations.all()} & state.registry.groups.keys()
-    believed = {group_id for group_id, group in state.registry.groups.items() if group.nomination is not None}
+    known = {record.group: record for record in nominations.all() if record.group in state.registry.groups}
+    believed = {group.id: group.nomination for group in state.registry.groups.values() if group.nomination is not None}
     if known != believed:
         yield f"groups {sorted(known)} are nominated, and {sorted(believed)} believe so"
     for record in nominations.all():

@@ -17,25 +17,23 @@ CHECKED_AT_ONCE = 50
 
 
 class NextLooks:
-    """By group; times are in monotonic seconds."""
+    """By the id of a nomination; times are in monotonic seconds."""
 
     def __init__(self) -> None:
         self.timers = Timers()
         self._now: dict[str, Set[str]] = {}
 
     def now(self, changed: Mapping[str, Set[str]]) -> None:
-        """Check the nominations of these groups in the next turns: on these nodes or, if none are given, on all nodes
-        that matter.
-        """
-        for group, nodes in changed.items():
-            before = self._now.get(group, nodes)
-            self._now[group] = before | nodes if before and nodes else frozenset()
+        """Check these nominations in the next turns: on these nodes or, if none are given, on all nodes that matter."""
+        for each, nodes in changed.items():
+            before = self._now.get(each, nodes)
+            self._now[each] = before | nodes if before and nodes else frozenset()
 
     def take(self) -> dict[str, Set[str]]:
-        """The groups, with nodes, whose nominations this turn checks."""
+        """The nominations that this turn checks, with nodes."""
         chosen = dict(islice(self._now.items(), CHECKED_AT_ONCE))
-        for group in chosen:
-            del self._now[group]
+        for each in chosen:
+            del self._now[each]
         return chosen
 
     def next_s(self) -> float | None:

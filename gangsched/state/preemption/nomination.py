@@ -98,6 +98,10 @@ class NominationRecord:
     waiting: frozenset[str] = frozenset()
     ends_s: float = inf
     counted_s: float = -inf
+    #: What is promised (`Promised`): nodes that it depends on, uids whose room is promised, and nominees by node.
+    nodes: set[str] = field(default_factory=set)
+    kept: set[str] = field(default_factory=set)
+    nominees_on: dict[str, list[Nominee]] = field(default_factory=dict)
 
     @property
     def lowest_priority(self) -> int:

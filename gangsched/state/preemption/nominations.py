@@ -47,7 +47,7 @@ CHANGED = "the group has changed since it was nominated"
 
 
 class Nominations:
-    """Nominations by group. Also updates `cluster`, `registry` and the queue. `looks` counts checks, for tests."""
+    """Nominations by group and by id. It also updates `cluster`, `registry` and the queue. `looks` counts checks."""
 
     def __init__(
         self,
@@ -117,7 +117,8 @@ class Nominations:
 
     def changed(self, group_id: str) -> None:
         """Check the nomination of a group that has changed."""
-        self._stale.add(group_id)
+        if (record := self._of_group.get(group_id)) is not None:
+            self._stale.add(record.id)
 
     def follow(self) -> None:
         """Update how much of the promised room is in use, before other groups are woken for free room."""
@@ -136,7 +137,7 @@ class Nominations:
         """Begin a committed decision: promise its room, and write everything that a restart needs (V13)."""
         record = self._record(group.id, decision, now_s)
         self._of_group[group.id] = self._of_id[record.id] = record
-        self._next_looks.timers.set(record.group, now_s)
+        self._next_looks.timers.set(record.id, now_s)
         record.waiting = frozenset(nominees.waiting(group, self._registry))
         self._keep(record, record.nominees)
         for victim in decision.victims:
@@ -202,7 +203,7 @@ class Nominations:
                 self._lose(record, preempting.not_evicted(victim, answer.message, named=self._may_name(record, victim)))
         # Before the last answer it has no earlier end than the longest wait. To search thousands of victims for that at
         # each of as many answers costs a turn's time, so the nomination is checked once a second instead.
-        self._next_looks.timers.set_sooner(record.group, max(now_s, record.counted_s + awaited.RECOUNT_S))
+        self._next_looks.timers.set_sooner(record.id, max(now_s, record.counted_s + awaited.RECOUNT_S))
         self._reports.note(record.victims[answer.uid].group, now_s)
         return tuple(self.journal.answered(record, answer))
 
@@ -220,8 +221,8 @@ class Nominations:
         self.taken.refresh()
         self.promised.follow()
         whole, self._stale = self._stale.union(self._next_looks.timers.take_due(now_s)), set()
-        stale = {**self.promised.stale(), **{group_id: set[str]() for group_id in whole}}
-        changed = self._records(group_id for group_id, on in stale.items() if not on)
+        stale = {**self.promised.stale(), **{each: set[str]() for each in whole}}
+        changed = self._records(each for each, on in stale.items() if not on)
         # One after the other, since each step asks what all have come to in the one before it.
         actions = [action for record in changed for action in self._follow(record, now_s)]
         self._next_looks.now(stale)
@@ -229,12 +230,12 @@ class Nominations:
         if nodes := set[str]().union(*chosen.values()):
             self.promised.room().keeps(nodes)  # all at once: each node by itself takes as long as all of them
         for record in self._records(chosen):
-            actions += self._look_at(record, chosen[record.group], now_s)
+            actions += self._look_at(record, chosen[record.id], now_s)
         return actions
 
-    def _records(self, group_ids: Iterable[str]) -> list[NominationRecord]:
-        """The nominations of these groups, the oldest first."""
-        return sorted(filter(None, map(self._of_group.get, group_ids)), key=attrgetter("serial"))
+    def _records(self, ids: Iterable[str]) -> list[NominationRecord]:
+        """The nominations with these ids, the oldest first."""
+        return sorted(filter(None, map(self._of_id.get, ids)), key=attrgetter("serial"))
 
     def planned(self, group: GroupRecord, verdict: Verdict, now_s: float) -> list[Action]:
         """Begin, continue or end the nomination after a committed verdict on the group."""
@@ -280,7 +281,7 @@ class Nominations:
             nominee.vacant_s + nominees.VACANT_S for nominee in record.nominees.values() if nominee.vacant_s is not None
         )
         again_s = math.inf if record.lost else min((record.ends_s, again_s, *vacant))
-        self._next_looks.timers.set(record.group, again_s)
+        self._next_looks.timers.set(record.id, again_s)
         if not record.lost and self.promised.has_room(record, self._registry.group(record.group, now_s)):
             self._queue.activate(record.group, QueueCause.NOMINATION_CHANGED)
         if not record.inherited:
@@ -346,7 +347,7 @@ class Nominations:
     def _end(self, record: NominationRecord, result: Result, now_s: float) -> list[Action]:
         """Give back what it took; evictions that are not sent are not sent any more (V12)."""
         del self._of_group[record.group], self._of_id[record.id]
-        self._next_looks.timers.drop(record.group)
+        self._next_looks.timers.drop(record.id)
         members = record.members
         self._hand_on(record)
         self.promised.drop(record)
@@ -404,7 +405,7 @@ class Nominations:
             heir.stage = Stage.PREPARING
             self.promised.keep(heir)
             self.promised.changed()
-            self._stale.add(heir.group)
+            self._stale.add(heir.id)
 
     def _may_name(self, record: NominationRecord, victim: Victim) -> bool:
         """Whether the whole group is in the namespace of the victim (V22)."""

@@ -41,13 +41,11 @@ class Promised:
         self.work = 0
         self._members = members
         self._cluster = cluster
+        self._records: dict[str, NominationRecord] = {}  # by their ids, as all that follows is
         self._resting: defaultdict[str, dict[str, NominationRecord]] = defaultdict(dict)
-        self._nodes_of: dict[str, set[str]] = {}
-        self._kept: defaultdict[str, set[str]] = defaultdict(set)
         self._victims: dict[str, NominationRecord] = {}
         self._in_use: dict[str, Nomination] = {}  # places where those are still who leave for them
-        self._nominees_on: dict[str, dict[str, list[Nominee]]] = {}  # by group and node; a gang has thousands
-        self._around: set[str] = set()  # groups to which other nodes than their own may matter
+        self._around: set[str] = set()  # those to which other nodes than their own may matter
         self._moved: set[str] = set()  # nodes with other promises than at the last look
         self._seen: Snapshot | None = None
         self._unshared: set[str] = set()  # nodes whose places were changed since they were shared out
@@ -58,35 +56,37 @@ class Promised:
 
     def keep(self, record: NominationRecord) -> None:
         """Promise the room of the record's nominees, and drop its other promises."""
-        for uid in self._kept[record.group] - record.nominees.keys():
+        self._records[record.id] = record
+        for uid in record.kept - record.nominees.keys():
             self._show(f"{record.group} {uid}", None)
-        self._kept[record.group] = set(record.nominees)
+        record.kept = set(record.nominees)
         on: defaultdict[str, list[Nominee]] = defaultdict(list)
         for nominee in record.nominees.values():
             on[nominee.node].append(nominee)
-        self._nominees_on[record.group] = on
+        record.nominees_on = on
         nodes = {nominee.node for nominee in record.nominees.values()}
         nodes.update(victim.node for victim in record.victims.values())
         nodes.update(node for uid in record.awaited if (node := self._members.node_of(uid)))
-        before = self._nodes_of.get(record.group, set())
+        before = record.nodes
         self._rest(record, nodes)
         self._victims.update(dict.fromkeys(record.victims, record))
-        (self._around.add if record.looks_around else self._around.discard)(record.group)
+        (self._around.add if record.looks_around else self._around.discard)(record.id)
         self._unshared |= before | nodes
 
     def drop(self, record: NominationRecord) -> None:
         """Remove the promises of a nomination that has ended."""
-        for uid in self._kept.pop(record.group, set()):
+        self._records.pop(record.id, None)
+        for uid in record.kept:
             nominee = record.nominees.get(uid)
             taken = nominee is not None and self._members.node_of(uid) == nominee.node
             self._show(f"{record.group} {uid}", None, grows=not taken)
-        nodes = self._nodes_of.get(record.group, set())
+        nodes = record.nodes
         self._rest(record, set())
         for uid in record.victims:
             if self._victims.get(uid) is record:
                 del self._victims[uid]
-        self._around.discard(record.group)
-        self._nominees_on.pop(record.group, None)
+        self._around.discard(record.id)
+        record.kept, record.nominees_on = set(), {}
         self._unshared |= nodes
         self.changed()
 
@@ -104,15 +104,13 @@ class Promised:
         return self._victims.keys()
 
     def _rest(self, record: NominationRecord, nodes: set[str]) -> None:
-        before = self._nodes_of.pop(record.group, set())
+        before, record.nodes = record.nodes, nodes
         for node in before - nodes:
-            del self._resting[node][record.group]
+            del self._resting[node][record.id]
             if not self._resting[node]:
                 del self._resting[node]
         for node in nodes:
-            self._resting[node][record.group] = record
-        if nodes:
-            self._nodes_of[record.group] = nodes
+            self._resting[node][record.id] = record
         if before != nodes:
             self._moved |= before | nodes
 
@@ -126,7 +124,7 @@ class Promised:
         self.follow()
         self.work += UNITS_A_CHECK
         snapshot = self._cluster.snapshot()
-        nodes = [node for node in self._nominees_on[record.group] if node in snapshot.table.index]
+        nodes = [node for node in record.nominees_on if node in snapshot.table.index]
         index = [snapshot.table.index[node] for node in nodes]
         alone = {pod.shape for gang in group.gangs for pod in gang.unhindered}
         short = [(needed, gang.pending) for gang in trees.needed(group).gangs if (needed := missing(gang, 0))]
@@ -164,7 +162,7 @@ class Promised:
                     for name, amount in member.pod.shape.requests:
                         of[name] = of.get(name, 0) + amount
             records = sorted(self._resting[node].values(), key=_age)
-            places = [(each, nominee) for each in records for nominee in self._nominees_on[each.group].get(node, ())]
+            places = [(each, nominee) for each in records for nominee in each.nominees_on.get(node, ())]
             self.work += UNITS_A_PLACE * len(places)
             parts = [_take(there.get(record.group, {}), nominee.pod.shape.requests) for record, nominee in places]
             rest: dict[str, int] = {}
@@ -205,7 +203,7 @@ class Promised:
         self._share_out(nodes)
 
     def stale(self) -> dict[str, set[str]]:
-        """By group, the nodes that its nomination depends on and that changed since the last call.
+        """By the id of a nomination, the nodes that it depends on and that changed since the last call.
 
         An empty set means that any node may matter. A nomination that no change affects is left out.
         """
@@ -214,7 +212,7 @@ class Promised:
         if seen is snapshot and not moved:
             return {}
         if seen is None or seen.table is not snapshot.table or snapshot.pods_by_node.term_owners:
-            return {group: set() for group in self._kept}
+            return {each: set() for each in self._records}
         changed = np.flatnonzero(seen.pods_by_node.versions != snapshot.pods_by_node.versions).tolist()
         moved.update(map(snapshot.table.names.__getitem__, changed))
         before, after = _of_others(seen), _of_others(snapshot)
@@ -222,9 +220,9 @@ class Promised:
             moved.update(node for node, _, _ in {*_by_node(before)} ^ {*_by_node(after)})
         stale: defaultdict[str, set[str]] = defaultdict(set)
         for node in moved & self._resting.keys():
-            for group in self._resting[node]:
-                stale[group].add(node)
-        return {**stale, **{group: set() for group in self._around}}
+            for each in self._resting[node]:
+                stale[each].add(node)
+        return {**stale, **{each: set() for each in self._around}}
 
     def room(self) -> Room:
         """The room when all promises are fulfilled, on the current snapshot."""
@@ -237,7 +235,7 @@ class Promised:
 
     def unplaced(self, record: NominationRecord, nodes: Set[str] = frozenset()) -> list[Placement]:
         """Members without room of their own yet; only those nominated to `nodes`, if given."""
-        there = [nominee for node in nodes for nominee in self._nominees_on[record.group].get(node, ())]
+        there = [nominee for node in nodes for nominee in record.nominees_on.get(node, ())]
         placements = [each.placement for each in there if each.vacant_s is None] if nodes else record.placements
         return [each for each in placements if not self._members.node_of(each.pod.uid)]
 
@@ -268,7 +266,7 @@ class Promised:
     def places_on(self, node: str) -> Iterator[tuple[RoomClaim, Placement]]:
         """Members that are nominated to the node."""
         for record in self._resting.get(node, {}).values():
-            for nominee in () if record.lost else self._nominees_on[record.group].get(node, ()):
+            for nominee in () if record.lost else record.nominees_on.get(node, ()):
                 if nominee.vacant_s is None and not self._members.node_of(nominee.pod.uid):
                     yield record, nominee.placement
 
