@@ -19,7 +19,7 @@ from gangsched.model.objects import Phase
 from gangsched.model.preemption import NotHelpful
 from gangsched.model.resources import format_quantity
 from gangsched.state.gangs import GangRecord
-from gangsched.state.group_record import GroupRecord
+from gangsched.state.group_record import GroupRecord, QueueState
 from gangsched.state.groups import broken
 from gangsched.state.members import Member, State
 from gangsched.state.scheduling import SchedulingState
@@ -222,6 +222,7 @@ def _of_group(state: SchedulingState, group: GroupRecord | None, now_s: float) -
         clock = {"ranS": round(ran_s, 1), "waitTimeS": view.wait_time_s, "leftS": round(view.wait_time_s - ran_s, 1)}
     return {
         "gangsOfGroup": list(group.gangs),
+        "state": _state(group, now_s),
         "broken": any(broken(gang) for gang in view.gangs),
         "rounds": group.rounds,
         "lastRound": None
@@ -242,9 +243,25 @@ def _of_group(state: SchedulingState, group: GroupRecord | None, now_s: float) -
     }
 
 
+def _state(group: GroupRecord, now_s: float) -> Json:
+    """The states of the group, and what brought it there (Q3, H3)."""
+    until_s = group.back_off_until_s
+    why = group.ineligible.why if group.ineligible is not None else group.not_reserved
+    return {
+        "queue": group.queue.value,
+        "cause": group.cause.value if group.cause is not None else "",
+        "parkedS": round(now_s - group.parked_s, 1) if group.queue is QueueState.PARKED else None,
+        "backOffS": round(until_s - now_s, 1) if until_s is not None and until_s > now_s else None,
+        "needs": [{"pods": need.count, "within": list(need.within)} for need in group.needs],
+        "beingPreempted": group.taken is not None,
+        "entitlement": group.entitlement.value,
+        "notReserved": {"why": why.why.value, "until": _time(why.until_s)} if why is not None else None,
+    }
+
+
 def _nomination(state: SchedulingState, group: GroupRecord, now_s: float) -> Json | None:
     """How far room is made for the group: nodes, what becomes of each victim, and the harm (semantics V8, V23)."""
-    record = state.preemptions.nominations.of(group.id)
+    record = group.nomination
     if record is None:
         return None
     harm = record.decision.harm

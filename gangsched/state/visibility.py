@@ -23,7 +23,7 @@ from gangsched.model.reasons import Reason
 from gangsched.model.text import counted
 from gangsched.state.debug_view import MEMBER_STATES, members_by_state
 from gangsched.state.gangs import GangRecord
-from gangsched.state.group_record import GroupRecord
+from gangsched.state.group_record import GroupRecord, QueueState
 from gangsched.state.groups import broken
 from gangsched.state.reporting.status import counts, phase, stored_condition
 from gangsched.state.scheduling import SchedulingState
@@ -107,7 +107,7 @@ def describe(
         },
         "reason": reason,
         "message": message,
-        **_waiting(state, group, view, moment, position),
+        **_waiting(group, view, moment, position),
         **({"lacks": dict(lacks)} if lacks else {}),
         **_reserved(state, group),
         "nodes": sorted({member.node for member in record.members.values() if member.node}),
@@ -191,14 +191,12 @@ def _told_by_another(record: GangRecord) -> tuple[str, str]:
     return NOT_LOOKED_AT, ""
 
 
-def _waiting(
-    state: SchedulingState, group: GroupRecord | None, view: Group | None, moment: Moment, position: int | None
-) -> Json:
+def _waiting(group: GroupRecord | None, view: Group | None, moment: Moment, position: int | None) -> Json:
     found: Json = {}
     if group is None or view is None:
         return found
-    if part := state.queue.part(group.id):
-        found["queue"] = part
+    if group.queue is not QueueState.NEW:  # its cause may be about other namespaces
+        found["queue"] = group.queue.value
     if position is not None:
         found |= {"position": position, "before": position - 1}
         if (head := head_of(view)) is not None:

@@ -83,6 +83,8 @@ def test_a_holding_gang_shows_its_round_its_clock_and_its_verdict() -> None:
     }
     assert gang["clock"] == {"ranS": 15.0, "waitTimeS": 60.0, "leftS": 45.0}
     assert gang["queue"] == "parked"
+    assert gang["state"]["cause"] == "a plan decided it"
+    assert gang["state"]["entitlement"] == "none", "no reservations are made by default in tests"
     assert gang["notes"]
 
 

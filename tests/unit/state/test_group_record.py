@@ -4,7 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from gangsched.state.group_record import BACKS_OFF, PARKS, TABLE, WAKES, GroupRecord, QueueCause, QueueState, next_state
+from gangsched.state.group_record import (
+    BACKS_OFF,
+    ENTITLEMENTS,
+    PARKS,
+    TABLE,
+    WAKES,
+    Entitlement,
+    EntitlementCause,
+    GroupRecord,
+    QueueCause,
+    QueueState,
+    next_state,
+)
 from gangsched.state.validate import validate
 from tests.builders import members, node
 from tests.world import World
@@ -58,3 +70,35 @@ def test_an_index_that_differs_from_the_records_is_found() -> None:
         "groups [] are kept as active, and should be ['ns/g']",
         "groups ['ns/g'] are kept as parked, and should be []",
     ]
+
+
+@pytest.mark.parametrize("cause", EntitlementCause)
+def test_whoever_does_not_wait_for_room_is_no_head(cause: EntitlementCause) -> None:
+    """H3: a group that was not refused for room is neither examined nor barred."""
+    group = record(QueueState.PARKED)
+    if cause in ENTITLEMENTS[Entitlement.NONE]:
+        group.entitle(cause)
+        assert group.awaits_room is (cause is EntitlementCause.REFUSED)
+    else:
+        with pytest.raises(AssertionError, match="ns/g is none, which does not go with: "):
+            group.entitle(cause)
+
+
+def test_every_entitlement_is_reached_and_ends_when_the_group_changes() -> None:
+    """H3: whatever a group was, a change makes it none."""
+    for each, row in ENTITLEMENTS.items():
+        assert row[EntitlementCause.CHANGED] is Entitlement.NONE
+        others = (rows.values() for before, rows in ENTITLEMENTS.items() if before is not each)
+        assert any(each in row for row in others), each
+
+
+def test_a_group_formed_anew_keeps_its_place_and_nothing_that_was_decided() -> None:
+    """I4, B6: a gang that joins the group does not end its back-off, nor the time it may hold others back."""
+    group = record(QueueState.PARKED)
+    group.rounds, group.yields, group.clock_s, group.yielded_to = 3, 2, 5.0, "ns/other"
+    group.back_off_until_s, group.holds_back_until_s, group.nominates_at_s = 7.0, 8.0, 9.0
+    group.regroup(("ns/g", "ns/h"))
+    assert group.gangs == ("ns/g", "ns/h")
+    assert not any((group.rounds, group.yields, group.clock_s, group.yielded_to))
+    assert (group.queue, group.back_off_until_s) == (QueueState.PARKED, 7.0)
+    assert (group.holds_back_until_s, group.nominates_at_s) == (8.0, 9.0)
