@@ -112,7 +112,7 @@ class EntitlementCause(StrEnum):
     CHANGED = "the group changed, or was decided otherwise"
     FIRST = "among the first"
     PASSED = "others come before it"
-    BARRED = "it may not be a head"
+    EXCLUDED = "it may not be a head"
     ALLOWED = "what kept it from being a head is over"
 
 
@@ -122,13 +122,13 @@ ENTITLEMENTS: Mapping[Entitlement, Mapping[EntitlementCause, Entitlement]] = {
         EntitlementCause.REFUSED: Entitlement.WAITING,
         EntitlementCause.CHANGED: Entitlement.NONE,
         EntitlementCause.FIRST: Entitlement.CANDIDATE,
-        EntitlementCause.BARRED: Entitlement.INELIGIBLE,
+        EntitlementCause.EXCLUDED: Entitlement.INELIGIBLE,
     },
     Entitlement.CANDIDATE: {
         EntitlementCause.REFUSED: Entitlement.WAITING,  # with another rank
         EntitlementCause.CHANGED: Entitlement.NONE,
         EntitlementCause.PASSED: Entitlement.WAITING,
-        EntitlementCause.BARRED: Entitlement.INELIGIBLE,
+        EntitlementCause.EXCLUDED: Entitlement.INELIGIBLE,
     },
     # Else whoever edits a pod each minute would have an endless fence: some causes outlast a change of the group.
     Entitlement.INELIGIBLE: {EntitlementCause.CHANGED: Entitlement.NONE, EntitlementCause.ALLOWED: Entitlement.WAITING},

@@ -327,7 +327,7 @@ class StandingReservations:
         for group_id, why in answer.not_reserved.items():
             group = self._registry.groups.get(group_id)
             if group is not None and group.awaits_room and why.why in REASONS:
-                self.waiting.remove(group, EntitlementCause.BARRED)
+                self.waiting.remove(group, EntitlementCause.EXCLUDED)
                 self._ineligible.put(group, why, frozenset(self._shapes(group_id, now_s)))
             elif group is not None and group.awaits_room:
                 self._examined.add(group)

@@ -74,7 +74,7 @@ def test_an_index_that_differs_from_the_records_is_found() -> None:
 
 @pytest.mark.parametrize("cause", EntitlementCause)
 def test_whoever_does_not_wait_for_room_is_no_head(cause: EntitlementCause) -> None:
-    """H3: a group that was not refused for room is neither examined nor barred."""
+    """H3: a group that was not refused for room is neither examined nor excluded."""
     group = record(QueueState.PARKED)
     if cause in ENTITLEMENTS[Entitlement.NONE]:
         group.entitle(cause)
