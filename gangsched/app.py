@@ -89,6 +89,7 @@ async def _run(settings: Settings) -> None:
             importing,
             lease=lease,
             no_preemption=told.preemption,
+            extends=not told.extended_resources,
             restore_signals=handle_signals,
             runtime=Runtime(warn=log.warning),
         )
@@ -114,13 +115,15 @@ async def schedule(
     *,
     lease: Lease | None,
     no_preemption: str,
+    extends: bool,
     restore_signals: Callable[[], None],
     runtime: Runtime,
     follow: Follow | None = None,
 ) -> None:
     """Start the informers, and run one daemon per term of leadership, until `stopping` is set.
 
-    `no_preemption` names the permission that preemption lacks; `follow` is explained in `PodGroupInformer`.
+    `no_preemption` names the permission that preemption lacks; `extends`: claims may be made for extended resources.
+    `follow` is explained in `PodGroupInformer`.
     """
     async with asyncio.TaskGroup() as group:
         informers = Informers(
@@ -134,6 +137,7 @@ async def schedule(
             dialects=settings.dialects,
             services=settings.plain_replicas is PlainReplicas.SPREAD,
             allocates=settings.devices is DeviceScope.ALL,
+            extends=extends,
             runtime=runtime,
             follow=follow,
         )
@@ -145,7 +149,14 @@ async def schedule(
 
         def new_daemon() -> Daemon:
             return daemon_type(
-                settings, connection_pool, informers, stopping, leadership, no_preemption=no_preemption, runtime=runtime
+                settings,
+                connection_pool,
+                informers,
+                stopping,
+                leadership,
+                no_preemption=no_preemption,
+                extends=extends,
+                runtime=runtime,
             )
 
         undecided = await new_daemon().run()
@@ -176,6 +187,7 @@ async def _check(
     if settings.preemption is not VictimScope.OFF:
         optional += permissions.PREEMPTION
         optional += permissions.LAST_RESORT if settings.preempt_pdb is BudgetRule.LAST_RESORT else ()
+    optional += permissions.EXTENDED_RESOURCES if settings.devices is DeviceScope.ALL else ()
     check = client.check(optional=optional, lease=lease, wait_s=settings.api_server_wait_s, warn=log.warning)
     checking = asyncio.create_task(check, name="check")
     told_to_stop = asyncio.create_task(stopping.wait(), name="stop")

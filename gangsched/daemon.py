@@ -12,6 +12,7 @@ import gc
 import socket
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing, suppress
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -87,11 +88,13 @@ class Daemon:
         leadership: Leadership | None = None,
         *,
         no_preemption: str = "",
+        extends: bool = True,
         runtime: Runtime | None = None,
     ) -> None:
         """`informers` run already; `stopping` is set to end the daemon. Without `leadership` it always leads.
 
-        `no_preemption` is the right that it lacks. Without `runtime` it goes by the clocks of the machine.
+        `no_preemption` is the right that it lacks; `extends`: it may make claims for extended resources. Without
+        `runtime` it goes by the clocks of the machine.
         """
         self.settings = settings
         self.informers = informers
@@ -103,7 +106,7 @@ class Daemon:
         self._runtime = runtime = runtime or Runtime(warn=self._log.warning)
         self._visibility_server: Server | None = None
         self.heartbeat = Heartbeat(self.metrics, now=runtime.now, sleep=runtime.sleep)
-        self.state = SchedulingState(parameters.rules(settings))
+        self.state = SchedulingState(replace(parameters.rules(settings), extends=extends))
         self._connection_pool = connection_pool
         rates = WriteLimits.of(settings.writes_per_s)
         self.binder = Binder(

@@ -34,6 +34,7 @@ COPIES = {
             "rbac-preemption.yaml",
             "rbac-dialects.yaml",
             "rbac-devices.yaml",
+            "rbac-extended-resources.yaml",
             "rbac-users.yaml",
             "service.yaml",
         )

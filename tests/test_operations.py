@@ -86,6 +86,7 @@ def granted(role: str) -> set[tuple[str, str, str]]:
 ROLES = {
     "gangsched-preemption": "PREEMPTION",
     "gangsched-devices": "ALLOCATION",
+    "gangsched-extended-resources": "EXTENDED_RESOURCES",
     "gangsched-dialects": "DIALECT_KINDS",
     "gangsched-preemption-last-resort": "LAST_RESORT",
     "gangsched-leader-election": "LEASES",
@@ -122,7 +123,8 @@ def test_the_last_resort_is_bound_to_nobody() -> None:
     files = sorted((ROOT / "manifests").glob("rbac*.yaml"))
     documents = [document for file in files for document in yaml.safe_load_all(file.read_text())]
     bound = {each["roleRef"]["name"] for each in documents if each["kind"] == "ClusterRoleBinding"}
-    assert bound == {"gangsched", "gangsched-preemption", "gangsched-dialects", "gangsched-devices"}
+    optional = {f"gangsched-{each}" for each in ("preemption", "dialects", "devices", "extended-resources")}
+    assert bound == {"gangsched", *optional}
 
 
 @pytest.mark.parametrize(

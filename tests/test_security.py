@@ -60,7 +60,14 @@ def test_every_policy_is_bound_and_about_our_account_only() -> None:
 
 def test_every_write_that_names_fields_has_a_policy() -> None:
     """What the roles let the daemon write or end is limited by a policy, but for statuses that are its own."""
-    files = ("rbac.yaml", "rbac-preemption.yaml", "rbac-dialects.yaml", "rbac-devices.yaml", "visibility/rbac.yaml")
+    files = (
+        "rbac.yaml",
+        "rbac-preemption.yaml",
+        "rbac-dialects.yaml",
+        "rbac-devices.yaml",
+        "rbac-extended-resources.yaml",
+        "visibility/rbac.yaml",
+    )
     rules = [rule for file in files for body in documents(file) for rule in body.get("rules", ())]
     granted = {
         f"{group}/{resource}"

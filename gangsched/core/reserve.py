@@ -85,7 +85,7 @@ class Ledger:
             snapshot.resources,
             self.free,
             PodCounts(snapshot.table, snapshot.pods_by_node, self.work),
-            StorageUse(snapshot.table, snapshot.storage, self.work),
+            StorageUse(snapshot.table, snapshot.storage, self.work, snapshot.served),
             self.work,
         )
         self._journal: list[Callable[[Ledger], None]] = []  # undo each change; a bound method would keep the ledger

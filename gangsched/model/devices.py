@@ -22,6 +22,10 @@ Counter: TypeAlias = tuple[str, str]
 """Counter set and name of the counter, within a pool."""
 
 MOST_DEVICES_OF_A_CLAIM = 32
+CLASS_PREFIX = "deviceclass.resource.kubernetes.io/"
+"""Each class serves the extended resource with this prefix and the name of the class."""
+EXTENDED_CLAIM = "resource.kubernetes.io/extended-resource-claim"
+"""Annotation of a claim that a scheduler created for a pod's extended resources; its value is "true"."""
 ALL = "All"
 
 
@@ -118,7 +122,8 @@ class DeviceClass(msgspec.Struct, frozen=True, gc=False):
     """Selectors that all devices of the class match. `extended_resource` is the resource that the class provides, ""
     for none.
 
-    `configs` are for the driver, as JSON: they are copied into each allocation.
+    `configs` are for the driver, as JSON: they are copied into each allocation. `creation_s`: when it was created, in
+    seconds since the epoch.
     """
 
     name: str
@@ -126,6 +131,7 @@ class DeviceClass(msgspec.Struct, frozen=True, gc=False):
     extended_resource: str = ""
     unknown: str = ""
     configs: tuple[str, ...] = ()
+    creation_s: int = 0
 
 
 class DeviceRequest(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -192,6 +198,16 @@ class DeviceClaim(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     constraints: tuple[DeviceConstraint, ...] = ()
     results: tuple[DeviceResult, ...] | None = None
     unknown: str = ""
+
+
+class MadeClaim(msgspec.Struct, frozen=True, gc=False):
+    """The claim that gangsched creates for a pod's extended resources, unless an earlier attempt has created it.
+
+    `users` are containers, each with a resource and the request whose devices it uses.
+    """
+
+    requests: tuple[DeviceRequest, ...] = ()
+    users: tuple[tuple[str, str, str], ...] = ()
 
 
 class DeviceAllocation(msgspec.Struct, frozen=True, gc=False):

@@ -69,6 +69,17 @@ class PreferredTerm(msgspec.Struct, frozen=True, gc=False):
     term: NodeSelectorTerm
 
 
+class ExtendedResource(NamedTuple):
+    """An extended resource that a pod's containers request, as a claim would request devices for it.
+
+    `requests` are names and counts of devices; `users` are the containers with the request whose devices each uses.
+    """
+
+    name: str
+    requests: tuple[tuple[str, int], ...]
+    users: tuple[tuple[str, str], ...]
+
+
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Shape:
     """The part of a pod's specification that filters and scores read; identical pods share one object.
@@ -77,6 +88,7 @@ class Shape:
     has no zero entries and always counts the pod itself (`pods`: 1). `required` is None without required node affinity;
     an empty tuple matches no node. `inter_pod` is None without inter-pod constraints. Labels are not part of a shape,
     because they differ within a gang. `unsupported` names features of the pod that this version does not support.
+    `extended` are the extended resources in `requests`, by name.
     """
 
     requests: ResourceVector
@@ -87,6 +99,7 @@ class Shape:
     tolerations: tuple[Toleration, ...] = ()
     inter_pod: InterPodConstraints | None = None
     unsupported: tuple[str, ...] = ()
+    extended: tuple[ExtendedResource, ...] = ()
 
     @property
     def constraints(self) -> InterPodConstraints:
@@ -120,13 +133,15 @@ class ClaimUse(msgspec.Struct, frozen=True, gc=False):
     """A PersistentVolumeClaim that a pod mounts or, with `device`, a ResourceClaim that it uses.
 
     `ephemeral`: the claim is created for this pod or its PodGroup, which must own it; until it exists, such a
-    ResourceClaim has no `name`. `entry` is set only for ResourceClaims of pods with a native PodGroup.
+    ResourceClaim has no `name`. `entry` is set only for ResourceClaims of pods with a native PodGroup. `extended`: the
+    ResourceClaim is for extended resources of the pod, and the scheduler creates it.
     """
 
     name: str
     ephemeral: bool = False
     device: bool = False
     entry: ClaimEntry | None = None
+    extended: bool = False
 
     def key(self, namespace: str) -> str:
         """Key of the claim: `Claim.key` or `ResourceClaim.key`."""

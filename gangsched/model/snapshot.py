@@ -129,6 +129,8 @@ class Snapshot:
     `free` excludes the room of bound, assumed and held pods, and is negative on an over-committed node. `pods_by_node`
     are these pods; `storage` are the claims and volumes. `nominated` room is subtracted from neither. `overhead[r][n]`
     is used by pods that end only with the node (`Pod.ends_with_node`); None if there are no such pods.
+    `served[name][n]`: node `n` offers that extended resource only through devices, of which the columns have an upper
+    limit.
     """
 
     table: NodeTable
@@ -139,6 +141,7 @@ class Snapshot:
     storage: Storage = field(default_factory=Storage)
     nominated: NominatedRoom = field(default_factory=NominatedRoom)
     overhead: Ints | None = None
+    served: Mapping[str, Bools] = field(default_factory=dict)
 
     def emptied(self) -> Ints:
         """`room[r][n]` if all pods that can end before their node were gone; read-only."""

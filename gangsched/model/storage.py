@@ -12,7 +12,14 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from gangsched.model.devices import DeviceAllocation, DeviceClaim, DeviceClass, DeviceTaintRule, ResourceSlice
+from gangsched.model.devices import (
+    DeviceAllocation,
+    DeviceClaim,
+    DeviceClass,
+    DeviceTaintRule,
+    MadeClaim,
+    ResourceSlice,
+)
 from gangsched.model.inter_pod import Requirement, Selector
 from gangsched.model.objects import DEVICES, NOTHING, ClaimUse, NodeSelectorTerm, Pod, PodGroup
 
@@ -173,7 +180,8 @@ class Selection(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     applies and this pod waits. With `reserve` it is a ResourceClaim, to which the pod is added as long as it can still
     be used where `required` says; with an `allocation` it is allocated first; a pod that `follows` waits until it is
     allocated for another one. A ResourceClaim with a `consumer` is reserved for this PodGroup instead of for the pod.
-    uids and resource versions identify the objects that the decision is based on.
+    uids and resource versions identify the objects that the decision is based on. `makes` is the claim that gangsched
+    creates for extended resources, first if it has no uid yet.
     """
 
     namespace: str
@@ -189,6 +197,7 @@ class Selection(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     finalizers: tuple[str, ...] = ()
     follows: bool = False
     consumer: GroupConsumer | None = None
+    makes: MadeClaim | None = None
 
     @property
     def waits(self) -> bool:

@@ -230,15 +230,18 @@ class ClaimBinding:
         if not (wait.is_stale or is_concerned or now_s >= wait.deadline_s):
             return
         wait.is_stale = False
-        unbound = [each for each in selections if not self._is_bound(each, member.node, wait)]
+        unbound = [each for each in selections if not self._is_bound(each, member, wait)]
         wait.is_ready = not unbound
         if unbound and now_s >= wait.deadline_s:
             raise ClaimsRefused(f"claim {unbound[0].key} was not bound within {self._timeout_s:g} s")
 
-    def _is_bound(self, selection: Selection, node: str, wait: ClaimsWait) -> bool:
-        """Whether a claim is bound and its volume can be used on the node. Raises ClaimsRefused if that cannot be."""
+    def _is_bound(self, selection: Selection, member: Member, wait: ClaimsWait) -> bool:
+        """Whether a claim is bound and its volume can be used on the member's node. Raises ClaimsRefused if that cannot
+        be.
+        """
+        node = member.node
         if selection.allocation is not None:
-            return has_devices(selection, wait, self._cluster.storage_cache)
+            return has_devices(selection, member, wait, self._cluster.storage_cache)
         if selection.follows:
             return is_allocated(selection, self._waiting, self._cluster.storage_cache)
         claim, volumes = self._cluster.storage_cache.claim(selection.key), self._cluster.storage_cache.volumes

@@ -16,12 +16,13 @@ import numpy as np
 
 from gangsched.core.filter import static_fit
 from gangsched.model.nominated_room import ColumnLayout, Nomination
-from gangsched.model.objects import Namespace, Node, Pod
+from gangsched.model.objects import Node, Pod
 from gangsched.model.pods_by_node import Memo, PodsByNode, Residents, TermOwner
 from gangsched.model.resources import AMOUNT_LIMIT, OVERFULL, PODS
 from gangsched.model.snapshot import Ints, NodeTable, Snapshot
 from gangsched.state.replicas import Replicas
 from gangsched.state.room_book import RoomBook
+from gangsched.state.served import ServedResources
 from gangsched.state.storage_cache import StorageCache
 
 NOBODY: Residents = {}
@@ -33,8 +34,10 @@ MOST_USED = AMOUNT_LIMIT - OVERFULL
 class Cluster:
     """Nodes and their pods: `move`, `occupy` and `vacate` change pods, `apply_node` and `drop_node` nodes."""
 
-    def __init__(self, *, allocates: bool = False) -> None:
+    def __init__(self, *, allocates: bool = False, extends: bool = True) -> None:
+        """`allocates`: devices are allocated to claims, and with `extends` to extended resources that devices serve."""
         self.storage_cache = StorageCache(allocates=allocates)
+        self.served = ServedResources(self.storage_cache if allocates and extends else None)
         self._nodes: dict[str, Node] = {}
         self._used: dict[str, dict[str, int]] = defaultdict(dict)
         self._overhead: dict[str, Counter[str]] = {}  # what of `_used` ends with its node
@@ -60,9 +63,8 @@ class Cluster:
         self._shown = 0
         self._term_owners: dict[TermOwner, int] = {}
         self.replicas = Replicas()
-        self._namespaces: dict[str, Mapping[str, str]] = {}
+        self.namespaces: Mapping[str, Mapping[str, str]] = {}
         self._promises = RoomBook()
-        self._unpromised: tuple[Snapshot, int, Snapshot] | None = None
 
     def __len__(self) -> int:
         return len(self._nodes)
@@ -80,6 +82,7 @@ class Cluster:
         self._nodes[node.name] = node
         self._snapshot = None
         self._freed.add(node.name)
+        self.served.forget_masks()
         if old is None:
             self._touch(node.name)
             for pod in self.residents(node.name).values():
@@ -91,13 +94,31 @@ class Cluster:
         if _attributes(old) != _attributes(node):
             self._stale_table = self._pods_changed = self._narrowed = True
         if old.allocatable != node.allocatable:
-            before, offered = dict(old.allocatable), dict(node.allocatable)
-            self._narrowed |= any(offered.get(name, 0) < amount for name, amount in before.items())
-            more = {name for name, amount in node.allocatable if amount > before.get(name, 0)}
-            if more:
-                self._offers_more.setdefault(node.name, set()).update(more)
-            if not self._stale_columns:
-                self._fill_column(self._table.index[node.name], node)
+            self._offer(node, self.served.offered(old))
+
+    def reoffer(self) -> None:
+        """Update what nodes offer through devices, after their slices changed."""
+        for node in map(self._nodes.get, self.storage_cache.take_sliced()):
+            if node is not None and self.served.names:
+                before = self.served.offered(node)
+                self.served.recount(node.name)
+                self._offer(node, before)
+
+    def serve(self) -> None:
+        """Count again what nodes offer, since devices serve other extended resources."""
+        self._stale_columns, self._all_freed, self._narrowed, self._snapshot = True, True, True, None
+        self.served.forget_masks()
+
+    def _offer(self, node: Node, before: Mapping[str, int]) -> None:
+        """Update the columns of a node that offered other amounts before."""
+        offered = self.served.offered(node)
+        self._narrowed |= any(offered.get(name, 0) < amount for name, amount in before.items())
+        more = {name for name, amount in offered.items() if amount > before.get(name, 0)}
+        if more:
+            self._offers_more.setdefault(node.name, set()).update(more)
+        self._snapshot = None
+        if not self._stale_columns:
+            self._fill_column(self._table.index[node.name], node)
 
     def drop_node(self, name: str) -> None:
         """Remove a node; its pods are kept until they are deleted."""
@@ -110,23 +131,15 @@ class Cluster:
                 self._all_freed |= bool(pod.shape.constraints.anti_affinity)
             # A topology domain may be gone.
             self._stale_columns = self._stale_table = self._narrowed = self._pods_changed = True
+            self.served.recount(name)
+            self.served.forget_masks()
             self._snapshot = None
 
-    def apply_namespace(self, namespace: Namespace) -> None:
-        """Add or update a namespace, whose labels namespace selectors match."""
-        if self._namespaces.get(namespace.name) != namespace.labels:
-            self._set_namespaces({**self._namespaces, namespace.name: namespace.labels})
-
-    def drop_namespace(self, name: str) -> None:
-        """Remove a namespace."""
-        if name in self._namespaces:
-            self._set_namespaces({other: labels for other, labels in self._namespaces.items() if other != name})
-
-    def replace_namespaces(self, namespaces: Iterable[Namespace]) -> None:
-        """Replace all namespaces."""
-        listed = {namespace.name: namespace.labels for namespace in namespaces}
-        if listed != self._namespaces:
-            self._set_namespaces(listed)
+    def label_namespaces(self, namespaces: Mapping[str, Mapping[str, str]]) -> None:
+        """Set the labels of all namespaces, which namespace selectors match."""
+        if namespaces != self.namespaces:
+            self.replicas.forget(self.namespaces.keys() - namespaces.keys())
+            self.namespaces, self._snapshot, self._pods_changed = namespaces, None, True
 
     def move(self, old: Pod, left: str, pod: Pod, node: str) -> None:
         """Move a pod, whose previous version is `old`, from node `left` to `node`; "" stands for no node."""
@@ -292,6 +305,7 @@ class Cluster:
                 storage,
                 self._promises.current(ColumnLayout(resources, self._table.index)),
                 self._overhead_columns,
+                self.served.masks([self._nodes[name] for name in self._table.names]) if self.served.names else {},
             )
         elif self._snapshot.storage is not storage:
             self._snapshot = replace(self._snapshot, storage=storage)
@@ -299,16 +313,7 @@ class Cluster:
 
     def without_promised(self, priority: int, of: Snapshot | None = None) -> Snapshot:
         """The given or current snapshot without the room that is promised to pods of at least that priority."""
-        snapshot = of or self.snapshot()
-        respected = [level for level in snapshot.nominated.levels if level.priority >= priority]
-        if not respected:
-            return snapshot
-        if self._unpromised is None or self._unpromised[:2] != (snapshot, priority):
-            free = snapshot.free.copy()
-            for level in respected:
-                free -= level.asked - level.in_use
-            self._unpromised = snapshot, priority, replace(snapshot, free=free)
-        return self._unpromised[2]
+        return self._promises.taken_from(of or self.snapshot(), priority)
 
     def _pods_by_node(self) -> PodsByNode:
         versions = self._versions.copy()
@@ -318,7 +323,7 @@ class Cluster:
         if self._shown % SNAPSHOTS_IN_AN_AGE == 0:
             self._memo.new_age()
         owners, peers = tuple(self._term_owners), self.replicas.shown(self._residents)
-        return PodsByNode(tuple(self._rows), versions, owners, self._namespaces, self._memo, peers)
+        return PodsByNode(tuple(self._rows), versions, owners, self.namespaces, self._memo, peers)
 
     def take_moved(self) -> set[str]:
         """Nodes whose pods changed or that were deleted since the last call (semantics V25)."""
@@ -328,12 +333,6 @@ class Cluster:
     def _touch(self, node: str) -> None:
         self._touched.add(node)
         self._moved.add(node)
-
-    def _set_namespaces(self, namespaces: dict[str, Mapping[str, str]]) -> None:
-        self.replicas.forget(self._namespaces.keys() - namespaces.keys())
-        self._namespaces = namespaces
-        self._snapshot = None
-        self._pods_changed = True
 
     def _take(self, pod: Pod, node: str, sign: int) -> None:
         used = self._used[node]
@@ -412,10 +411,11 @@ class Cluster:
             self._versions = np.arange(len(self._rows), dtype=np.int64) + self._version + 1
             self._version += len(self._rows)
         if self._stale_columns:
-            for node in self._table.nodes:
-                for name, _ in node.allocatable:
-                    self._resources.setdefault(name, len(self._resources))
-            self._allocatable = self._filled(dict(node.allocatable) for node in self._table.nodes)
+            of_nodes = (name for node in self._table.nodes for name, _ in node.allocatable)
+            for name in (*of_nodes, *sorted(self.served.names)):
+                self._resources.setdefault(name, len(self._resources))
+            # The table's nodes may offer other amounts than now, which alone does not make a new table.
+            self._allocatable = self._filled(self.served.offered(self._nodes[name]) for name in self._table.names)
             used = self._filled(self._used.get(name, {}) for name in self._table.names)
             self._free = np.maximum(self._allocatable - used, OVERFULL)
             ends_with_node = self._filled(self._overhead.get(name, {}) for name in self._table.names)
@@ -429,7 +429,7 @@ class Cluster:
         return np.array(rows, dtype=np.int64).reshape(len(rows), len(columns))
 
     def _fill_column(self, index: int, node: Node) -> None:
-        self._allocatable[:, index] = self._filled((dict(node.allocatable),))[:, 0]
+        self._allocatable[:, index] = self._filled((self.served.offered(node),))[:, 0]
         used = self._filled((self._used.get(node.name, {}),))[:, 0]
         self._free[:, index] = np.maximum(self._allocatable[:, index] - used, OVERFULL)
 

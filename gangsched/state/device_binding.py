@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from gangsched.model.devices import MadeClaim
 from gangsched.model.storage import GroupConsumer, ResourceClaim, Selection
 from gangsched.state.member_store import WAITS
 from gangsched.state.members import ClaimsWait, Member
@@ -14,12 +15,15 @@ class ClaimsRefused(Exception):  # noqa: N818  (a refusal is no error of ours)
     """The claims of a member cannot be bound as decided; `str()` is the reason."""
 
 
-def has_devices(selection: Selection, wait: ClaimsWait, storage: StorageCache) -> bool:
+def has_devices(selection: Selection, member: Member, wait: ClaimsWait, storage: StorageCache) -> bool:
     """Whether our watch shows the devices that were written. Raises ClaimsRefused if others have them (A17)."""
     allocation = selection.allocation
     assert allocation is not None
     assert storage.allocator is not None
-    claim = _existing(selection, storage)
+    is_created = selection.makes is not None and not selection.uid
+    if is_created and storage.resource_claim(selection.key) is None and not storage.was_deleted(selection.key):
+        return False  # the watch does not show yet that it was created
+    claim = _existing(selection, storage, owner=member.pod.uid if is_created else "")
     if is_older(claim.resource_version, wait.versions.get(selection.key)):
         return False
     results = claim.asks.results if claim.asks is not None else None
@@ -30,10 +34,12 @@ def has_devices(selection: Selection, wait: ClaimsWait, storage: StorageCache) -
     return True
 
 
-def _existing(selection: Selection, storage: StorageCache) -> ResourceClaim:
-    """The claim of a decision. Raises ClaimsRefused if it, or the PodGroup it is reserved for, is gone."""
+def _existing(selection: Selection, storage: StorageCache, *, owner: str = "") -> ResourceClaim:
+    """The claim of a decision, created for the pod `owner` if one is given. Raises ClaimsRefused if the claim,
+    or the PodGroup it is reserved for, is gone.
+    """
     claim = storage.resource_claim(selection.key)
-    if claim is None or claim.uid != selection.uid:
+    if claim is None or (claim.owner_uid != owner if owner else claim.uid != selection.uid):
         raise ClaimsRefused(f'resourceclaim "{selection.name}" not found')
     if claim.deleting:
         raise ClaimsRefused(f'resourceclaim "{selection.name}" is being deleted')
@@ -76,7 +82,8 @@ def is_allocated(selection: Selection, waiting: Mapping[str, Member], storage: S
 
 
 def idle(members: Iterable[Member], storage: StorageCache) -> Iterator[tuple[Member, list[Selection]]]:
-    """Allocated claims that only these members use, none of whom has a node, by member (A8).
+    """Allocated claims that only these members use, none of whom has a node, and claims that were created for them, by
+    member (A8).
 
     They are left over from a start that failed or was interrupted, or were allocated by somebody who went.
     """
@@ -87,11 +94,12 @@ def idle(members: Iterable[Member], storage: StorageCache) -> Iterator[tuple[Mem
     for member in waiting.values():
         pod = member.pod
         uses = ((storage.resource_claim(use.key(pod.namespace)), use) for use in pod.claims if use.device)
-        claims = ((claim, storage.groups.consumer(pod, use)) for claim, use in uses if claim is not None)
+        claims = ((claim, use, storage.groups.consumer(pod, use)) for claim, use in uses if claim is not None)
         found = [
-            _as_it_is(claim, consumer)
-            for claim, consumer in claims
-            if claim.allocated and not claim.deleting and claim.key not in freed and not storage.is_outdated(claim.key)
+            _as_it_is(claim, consumer, created=use.extended)
+            for claim, use, consumer in claims
+            if (claim.owner_uid == pod.uid if use.extended else claim.allocated)
+            if not claim.deleting and claim.key not in freed and not storage.is_outdated(claim.key)
             # A PodGroup uses its claim as long as one of its pods does.
             if waiting.keys() >= _consumers(claim, consumer) | storage.users().get(claim.key, {}).keys()
         ]
@@ -105,7 +113,7 @@ def _consumers(claim: ResourceClaim, group: GroupConsumer | None) -> set[str]:
     return {*claim.reserved} - ({group.uid} if group is not None else set())
 
 
-def _as_it_is(claim: ResourceClaim, consumer: GroupConsumer | None) -> Selection:
+def _as_it_is(claim: ResourceClaim, consumer: GroupConsumer | None, *, created: bool) -> Selection:
     return Selection(
         namespace=claim.namespace,
         name=claim.name,
@@ -113,4 +121,5 @@ def _as_it_is(claim: ResourceClaim, consumer: GroupConsumer | None) -> Selection
         resource_version=claim.resource_version,
         reserve=True,
         consumer=consumer,
+        makes=MadeClaim() if created else None,
     )

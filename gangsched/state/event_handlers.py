@@ -96,7 +96,7 @@ class EventHandlers:
             case Applied(item=item):
                 return self._applied(item, now_s)
             case Gone():
-                self._gone(message)
+                self._gone(message, now_s)
             case Replaced():
                 return self._replaced(message, now_s)
             case Unread(kind=kind, api_group=api_group, forbidden=forbidden):
@@ -108,7 +108,7 @@ class EventHandlers:
                 elif kind is Service:
                     self._cluster.replicas.replace(())
                 else:
-                    self._helped(self._cluster.storage_cache.miss(kind, forbidden=forbidden))
+                    self._stored(self._cluster.storage_cache.miss(kind, forbidden=forbidden), now_s)
             case Followed(api_group=api_group, live=live):
                 self._touch(self._registry.pod_group_names.follow(api_group, live=live))
             case StampsGuarded(since_s=since_s):
@@ -153,7 +153,7 @@ class EventHandlers:
                 if before is None or before.labels != item.labels:
                     self._moved_domain(item.name)
             case Namespace():
-                self._cluster.apply_namespace(item)
+                self._cluster.label_namespaces({**self._cluster.namespaces, item.name: item.labels})
             case PodGroup():
                 self._apply_pod_group(item)
             case PodDisruptionBudget():
@@ -161,10 +161,10 @@ class EventHandlers:
             case Service():
                 self._cluster.replicas.apply(item)
             case _:
-                self._helped(self._cluster.storage_cache.apply(item))
+                self._stored(self._cluster.storage_cache.apply(item), now_s)
         return ()
 
-    def _gone(self, message: Gone) -> None:
+    def _gone(self, message: Gone, now_s: float) -> None:
         kind, key = message.kind, message.key
         self.set_aside.gone(kind, key)
         if kind is Pod:
@@ -172,7 +172,8 @@ class EventHandlers:
         elif kind is Node:
             self._drop_node(key)
         elif kind is Namespace:
-            self._cluster.drop_namespace(key)
+            left = {name: labels for name, labels in self._cluster.namespaces.items() if name != key}
+            self._cluster.label_namespaces(left)
         elif kind is PodGroup:
             self._drop_pod_group(message.api_group, key, message.uid)
         elif kind is PodDisruptionBudget:
@@ -180,7 +181,7 @@ class EventHandlers:
         elif kind is Service:
             self._cluster.replicas.drop(key)
         else:
-            self._helped(self._cluster.storage_cache.drop(kind, key))
+            self._stored(self._cluster.storage_cache.drop(kind, key), now_s)
 
     def _replaced(self, message: Replaced, now_s: float) -> tuple[RecordEvent, ...]:
         kind, items = message.kind, message.items
@@ -189,7 +190,7 @@ class EventHandlers:
         if kind is Node:
             return self._replace_nodes(items, now_s)
         if kind is Namespace:
-            self._cluster.replace_namespaces(items)
+            self._cluster.label_namespaces({item.name: item.labels for item in items})
         elif kind is PodGroup:
             self._touch(self._registry.pod_group_names.forbid(message.api_group, forbidden=False))
             return self._replace_pod_groups(message.api_group, items, now_s)
@@ -198,7 +199,7 @@ class EventHandlers:
         elif kind is Service:
             self._cluster.replicas.replace(items)
         else:
-            self._helped(self._cluster.storage_cache.replace(kind, items))
+            self._stored(self._cluster.storage_cache.replace(kind, items), now_s)
         return ()
 
     def _replace_pods(self, pods: tuple[Pod, ...], now_s: float) -> tuple[RecordEvent, ...]:
@@ -219,8 +220,21 @@ class EventHandlers:
         for member in members:
             self._registry.touch(member.gang)
 
+    def _stored(self, members: Iterable[Member], now_s: float) -> None:
+        """Claims, volumes or devices changed, and perhaps which extended resources are served by devices (A6)."""
+        self._helped(members)
+        self._cluster.reoffer()
+        if self._cluster.served.reclassified():
+            self._cluster.serve()
+            for pod in [each.pod for each in self._members.all() if each.pod.shape.extended]:
+                self._applied(pod, now_s)
+
     def _apply_pod(self, pod: Pod, now_s: float, *, listed: bool = False) -> tuple[RecordEvent, ...]:
         """A pod exists or has changed; one in a full list is not gone, whatever the answer to its bind was."""
+        if pod.shape.extended and not pod.node_name and pod.scheduler_name in self._names:
+            pod, is_new = self._cluster.served.claimed(pod)
+            if is_new:
+                self._cluster.serve()
         gang_id, plain = self._gang_id(pod)
         member = self._members.get(pod.uid)
         if member is not None and member.pod.scheduler_name != pod.scheduler_name:

@@ -7,8 +7,10 @@ the last snapshot; all nominations are read again if nodes were added or removed
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 
 from gangsched.model.nominated_room import ColumnLayout, NominatedRoom, Nomination
+from gangsched.model.snapshot import Snapshot
 
 
 class RoomBook:
@@ -20,6 +22,7 @@ class RoomBook:
         self._changed: dict[str, Nomination | None] = {}
         self._shown = NominatedRoom()
         self._layout: ColumnLayout | None = None
+        self._taken_from: tuple[Snapshot, int, Snapshot] | None = None
 
     def get(self, key: str) -> Nomination | None:
         """The nomination with this key."""
@@ -49,3 +52,15 @@ class RoomBook:
             self._shown = self._shown.changed(self._changed, layout)
         self._changed = {}
         return self._shown
+
+    def taken_from(self, snapshot: Snapshot, priority: int) -> Snapshot:
+        """The snapshot without the room that it promises to pods of at least that priority; the last one is cached."""
+        respected = [level for level in snapshot.nominated.levels if level.priority >= priority]
+        if not respected:
+            return snapshot
+        if self._taken_from is None or self._taken_from[:2] != (snapshot, priority):
+            free = snapshot.free.copy()
+            for level in respected:
+                free -= level.asked - level.in_use
+            self._taken_from = snapshot, priority, replace(snapshot, free=free)
+        return self._taken_from[2]

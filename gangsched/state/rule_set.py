@@ -38,4 +38,6 @@ class Rules:
     reservations: ReservationLimits = field(default_factory=lambda: ReservationLimits(reservations=0))
     allocates: bool = False
     """Whether devices are allocated to ResourceClaims."""
+    extends: bool = True
+    """Whether, if they are, claims are made for extended resources that device classes serve."""
     unattended: bool = False

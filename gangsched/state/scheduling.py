@@ -59,7 +59,7 @@ class SchedulingState:
 
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
-        self.cluster = Cluster(allocates=rules.allocates)
+        self.cluster = Cluster(allocates=rules.allocates, extends=rules.extends)
         self.registry = Registry(names=rules.scheduler_names, defaults=rules.defaults, policy=rules.policy)
         self.queue = Queue(self.registry.groups, unattended=rules.unattended)
         self.disruption_budgets = DisruptionBudgets()

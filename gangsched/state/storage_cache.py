@@ -42,6 +42,8 @@ class StorageCache:
         self._releasing: set[str] = set()
         self._strangers: set[str] = set()  # unbound pods of other schedulers with ResourceClaims
         self._freed: set[str] = set()
+        self._sliced: set[str] = set()
+        self._lost: set[str] = set()  # claims that were deleted while devices were chosen for them
         self._kinds: dict[type, dict[str, Any]] = {kind: {} for kind in RESOURCES}
         self._users: dict[str, dict[str, Member]] = defaultdict(dict)  # by claim, then by uid
         self._unplaced: dict[str, Member] = {}  # those of them that have no node
@@ -88,7 +90,7 @@ class StorageCache:
             for key in before.keys() | listed.keys():
                 self._allocate(kind, key, listed.get(key))
         elif kind in ALLOCATING and self._allocator is not None:
-            self._freed |= self._allocator.replace(kind, items)  # type: ignore[arg-type]
+            self._reallocate(kind, self._allocator.replace(kind, items))  # type: ignore[arg-type]
         self._photo = None
         return list(self._unplaced.values())
 
@@ -140,6 +142,11 @@ class StorageCache:
         freed, self._freed = self._freed, set()
         return freed
 
+    def take_sliced(self) -> set[str]:
+        """Nodes whose slices changed since the last call."""
+        sliced, self._sliced = self._sliced, set()
+        return sliced
+
     @property
     def has_rivals(self) -> bool:
         """Whether pods of other schedulers wait for devices."""
@@ -152,6 +159,10 @@ class StorageCache:
     def chosen_for(self, key: str) -> Set[str]:
         """The pods for which a plan chose devices for a ResourceClaim, by uid."""
         return self._chosen_for.get(key, {}).keys()
+
+    def was_deleted(self, key: str) -> bool:
+        """Whether a claim was deleted since a plan chose devices for it."""
+        return key in self._lost
 
     def resource_claim(self, key: str) -> ResourceClaim | None:
         """ResourceClaim by its key."""
@@ -191,11 +202,16 @@ class StorageCache:
         if kind is ResourceClaim:
             if item is None:
                 self._releasing.discard(key)
+                self._lost |= {key} & self._chosen_for.keys()
             if key in self._written and (item is None or not is_older(item.resource_version, self._written[key])):
                 del self._written[key]
             self._hold(key)
         elif kind in ALLOCATING and self._allocator is not None:
-            self._freed |= self._allocator.drop(kind, key) if item is None else self._allocator.apply(item)
+            self._reallocate(kind, self._allocator.drop(kind, key) if item is None else self._allocator.apply(item))
+
+    def _reallocate(self, kind: type, nodes: set[str]) -> None:
+        self._freed |= nodes
+        self._sliced |= nodes if kind is ResourceSlice else set()
 
     def _hold(self, key: str) -> None:
         """Record the devices that a claim has, or that were chosen for it."""
@@ -229,6 +245,7 @@ class StorageCache:
             self._chosen_for[key].pop(uid)
             if not self._chosen_for[key]:
                 del self._chosen_for[key]
+                self._lost.discard(key)
             self._hold(key)
         return before.keys()
 

@@ -114,7 +114,7 @@ def _of_room(state: SchedulingState, members: list[Member]) -> Iterator[str]:
         if (taken := Counter(kept.get(name, {}))) != used[name]:
             yield f"on node {name} {dict(taken)} is taken, and its members ask {dict(used[name])}"
     for name, node in state.cluster.nodes.items():
-        offered, index = dict(node.allocatable), snapshot.table.index[name]
+        offered, index = state.cluster.served.offered(node), snapshot.table.index[name]
         for resource, row in snapshot.resources.items():
             free = max(offered.get(resource, 0) - used[name][resource], OVERFULL)
             if snapshot.free[row, index] != free:

@@ -2,8 +2,10 @@
 
 `python -m tests.parity.devices --number 400 --seed 1` takes the random pools and claims of `tests.device_answers`; each
 case is there twice, with a node, slices, classes and allocated claims of its own for each scheduler. Compared are
-whether the pod is bound, the devices of each of its claims, and otherwise the reason. Cases that the API server refuses
-are counted, and so are those in which gangsched refuses a field that it does not support. Exit code 1 if any differ.
+whether the pod is bound, the devices of each of its claims, and otherwise the reason. Two of five pods request extended
+resources that the classes serve, some of which the node offers by itself; then the claim that the scheduler has made is
+compared as well. Cases that the API server refuses are counted, and so are those in which gangsched refuses a field
+that it does not support. Exit code 1 if any differ.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
 from math import ceil
+from random import Random
 from typing import Any
 
 from control_plane import ControlPlane
@@ -92,14 +95,21 @@ class Twin:
     def __init__(self, seed: int, scheduler: str) -> None:
         self.tag = f"{'k' if scheduler == SCHEDULERS[1] else 'g'}{seed}-"
         self._drawn, self._scheduler = Drawn(seed), scheduler
-        self.claims = [self._claim(each) for each in self._drawn.claims]
+        classes: list[Any] = self._drawn.classes
+        self._extended = Extended(seed, self.tag, [each["metadata"]["name"] for each in classes])
+        drawn = [] if self._extended.is_alone else self._drawn.claims
+        self.claims = [self._claim(each) for each in drawn]
 
     def objects(self) -> Iterator[Object]:
         """Everything but the pod; of the claims, the allocated ones come with a status."""
-        yield make.node(f"{self.tag}n0", gpus=0, labels={ZONE: "a", "gpus": "8", PLACE: self.tag[:-1]})
+        node = make.node(f"{self.tag}n0", gpus=0, labels={ZONE: "a", "gpus": "8", PLACE: self.tag[:-1]})
+        for amounts in node["status"].values():
+            amounts.update(self._extended.offered)
+        yield node
         classes: list[Any] = self._drawn.classes
         for each in classes:
-            yield _resource("DeviceClass", self.tag + each["metadata"]["name"], each["spec"])
+            name = each["metadata"]["name"]
+            yield _resource("DeviceClass", self.tag + name, each["spec"] | self._extended.served(name))
         for each in self._drawn.slices:
             yield _resource("ResourceSlice", self.tag + each["metadata"]["name"], self._slice(each["spec"]))
         yield from self.claims
@@ -130,6 +140,8 @@ class Twin:
             {"name": "main", "image": make.IMAGE, "resources": {"claims": [{"name": each["name"]} for each in claims]}}
         ]
         spec = {"resourceClaims": claims, "containers": containers, "nodeSelector": {PLACE: self.tag[:-1]}}
+        containers += self._extended.containers
+        spec |= {"initContainers": self._extended.inits} if self._extended.inits else {}
         return make.pod(f"{self.tag}p", NAMESPACE, scheduler_name=self._scheduler, spec=spec)
 
     def _slice(self, spec: Mapping[str, Any]) -> Object:
@@ -167,6 +179,37 @@ class Twin:
         requests = [{"name": "r", "exactly": {"deviceClassName": "any", "allocationMode": "All"}}]
         made = _resource("ResourceClaim", f"{self.tag}held", {"devices": {"requests": requests}})
         return {**made, "status": {"allocation": {"devices": {"results": results}}}}
+
+
+class Extended:
+    """What a pod of this seed requests of extended resources; most request none."""
+
+    def __init__(self, seed: int, tag: str, classes: Sequence[str]) -> None:
+        rng = Random(f"extended {seed}")
+        self.is_any = rng.random() < 0.4
+        self.is_alone = self.is_any and rng.random() < 0.6
+        self._explicit = {name: f"example.com/{tag}{name}" for name in classes if rng.random() < 0.5}
+        names = [self._explicit.get(name, f"deviceclass.resource.kubernetes.io/{tag}{name}") for name in classes]
+        self.offered = {name: str(rng.choice([1, 2, 4])) for name in names if self.is_any and rng.random() < 0.25}
+        numbers = [1, 1, 1, 2, 2, 3]
+        self.containers, self.inits = (
+            [
+                self._container(f"{kind}{number}", {name: rng.choice(numbers) for name in names if rng.random() < 0.7})
+                for number in range(rng.choice([1, 1, 2]) if self.is_any and rng.random() < chance else 0)
+            ]
+            for kind, chance in (("main", 1.0), ("init", 0.4))
+        )
+        for each in self.inits:
+            each.update({"restartPolicy": "Always"} if rng.random() < 0.3 else {})
+
+    def served(self, name: str) -> Object:
+        """What the spec of a class has beyond its selectors."""
+        return {"extendedResourceName": self._explicit[name]} if name in self._explicit else {}
+
+    @staticmethod
+    def _container(name: str, amounts: Mapping[str, int]) -> Object:
+        texts = {resource: str(amount) for resource, amount in amounts.items()}
+        return {"name": name, "image": make.IMAGE, "resources": {"requests": {"cpu": "1"} | texts, "limits": texts}}
 
 
 def _resource(kind: str, name: str, spec: Mapping[str, Any]) -> Object:
@@ -272,8 +315,12 @@ def _answer(api: Api, twin: Twin, pod: Object) -> Answer:
     if not pod["spec"].get("nodeName"):
         return Answer(said=refusal(pod)[1])
     claims = [api.get(f"{HERE}/{each['metadata']['name']}") for each in twin.claims]
+    made = pod["status"].get("extendedResourceClaimStatus")
+    claims += [api.get(f"{HERE}/{made['resourceClaimName']}")] if made else []
     results = [each["status"]["allocation"]["devices"].get("results") or () for each in claims]
-    return Answer(tuple(tuple(map(_device, each)) for each in results), bound=True)
+    told = [_NAMES.sub("", json.dumps(each, sort_keys=True)) for each in made["requestMappings"]] if made else []
+    asked = [_NAMES.sub("", json.dumps(claims[-1]["spec"], sort_keys=True))] if made else []
+    return Answer((*(tuple(map(_device, each)) for each in results), (*told, *asked)), bound=True)
 
 
 def _device(result: Mapping[str, Any]) -> str:

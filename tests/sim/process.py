@@ -190,6 +190,7 @@ class Process:
                 importing,
                 lease=lease,
                 no_preemption="",
+                extends=True,
                 restore_signals=lambda: None,
                 runtime=runtime,
                 follow=follow,

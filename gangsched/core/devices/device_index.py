@@ -8,7 +8,7 @@ State changes only by `apply`, `drop`, `rule` and `hold`. Only pools that belong
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
@@ -17,6 +17,7 @@ import numpy as np
 from gangsched.core.devices.cel.selectors import SelectorAnswers
 from gangsched.core.devices.device_faults import DeviceFault, DevicesUnsupported
 from gangsched.core.devices.device_room import DeviceRooms
+from gangsched.core.devices.extended import served_by
 from gangsched.core.devices.held import Held, Use
 from gangsched.core.devices.pools import Pool, PoolDevice, SliceIndex
 from gangsched.core.devices.questions import Questions
@@ -93,6 +94,8 @@ class DeviceIndex:
 
     def __init__(self) -> None:
         self.classes: dict[str, DeviceClass] = {}
+        #: Names of the classes that serve extended resources, by resource.
+        self.extended: Mapping[str, str] = {}
         self.searches = 0
         self._slices = SliceIndex()
         self._rules: dict[str, DeviceTaintRule] = {}
@@ -116,7 +119,7 @@ class DeviceIndex:
             return self._changed(self._other(self._slices.apply(item)))
         if isinstance(item, DeviceClass):
             self.classes[item.name] = item
-            return self._forget_rooms()
+            return self._reclassified()
         self._rules[item.name] = item
         return self._rule()
 
@@ -126,7 +129,7 @@ class DeviceIndex:
             return self._changed(self._other(self._slices.drop(name)))
         if kind is DeviceClass:
             self.classes.pop(name, None)
-            return self._forget_rooms()
+            return self._reclassified()
         self._rules.pop(name, None)
         return self._rule()
 
@@ -191,7 +194,8 @@ class DeviceIndex:
         self._slices.rules = tuple(self._rules.values())
         return self._changed(set(self._slices.nodes()))
 
-    def _forget_rooms(self) -> set[str]:
+    def _reclassified(self) -> set[str]:
+        self.extended = served_by(self.classes.values())
         self._columns.clear()
         self._solutions.clear()
         return set(self._slices.nodes())
@@ -326,6 +330,10 @@ class DeviceIndex:
         results = iter(search.results())
         solution = tuple(tuple(next(results) for _ in kind.claims) for kind in placed)
         return solution, MOST_STEPS - search.left + states.steps
+
+    def offered(self, node: str) -> int:
+        """An upper limit of the devices of an extended resource that a node has for all its pods together."""
+        return self._slices.offered(node)
 
     def pools(self, node: str) -> tuple[Pool, ...]:
         """The pools of a node."""

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from gangsched.core.devices.cel.faults import SelectorError
 from gangsched.core.devices.cel.operators import DomainMap
@@ -21,6 +21,8 @@ from gangsched.model.devices import Attribute, Counter, Device, DeviceId, Device
 from gangsched.model.objects import Node, Taint, Toleration
 
 PoolId: TypeAlias = tuple[str, str]
+MANY: Final = 10**6
+"""Allocations of devices of which each can be shared: more than the pods of a node have."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,6 +125,11 @@ class SliceIndex:
         """The only node that all slices of the pool name, "" if there is none."""
         named = self._named.get(pool)
         return next(iter(named)) if named is not None and len(named) == 1 else ""
+
+    def offered(self, node: str) -> int:
+        """An upper limit of the number of allocations of devices that the slices of a node allow together."""
+        devices = [device for each in self._local.get(node, {}).values() for device in each.devices]
+        return MANY if any(device.shared for device in devices) else len(devices)
 
     def joint(self) -> Iterator[ResourceSlice]:
         """Slices of pools that belong to several nodes."""

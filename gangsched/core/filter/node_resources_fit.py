@@ -29,7 +29,10 @@ class NodeResourcesFit(StatefulFilter):
         for name, amount in pod.shape.requests:
             row = occupancy.resources.get(name)
             reason = "Too many pods" if name == PODS else f"Insufficient {name}"
-            yield RefusedNodes(reason, occupancy.table.everywhere() if row is None else occupancy.free[row] < amount)
+            lacking = occupancy.table.everywhere() if row is None else occupancy.free[row] < amount
+            served = occupancy.storage.served.get(name) if pod.claims else None
+            # DynamicResources judges nodes that offer the resource through devices.
+            yield RefusedNodes(reason, lacking if served is None else lacking & ~served)
 
 
 def room(shape: Shape, free: Ints, resources: Mapping[str, int]) -> Ints:

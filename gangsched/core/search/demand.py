@@ -13,7 +13,6 @@ from math import inf
 
 import numpy as np
 
-from gangsched.core.devices.device_index import DeviceKind
 from gangsched.core.filter import narrow
 from gangsched.core.permit import missing
 from gangsched.core.queue_sort import size_key
@@ -127,11 +126,8 @@ class Demand:
         for number, item in enumerate(self.items):
             for label, code in item.pins:
                 found[number] *= level((label,), self.ledger.table).codes == code
-            if item.devices is not None and storage.devices is not None:
-                room = storage.devices.room(item.devices, found[number])
-                if storage.shares(item.pods[0]):  # they use some of the same devices
-                    room = np.where(room > 0, found[number], 0)
-                found[number] = np.minimum(found[number], room)
+            if item.devices is not None:
+                found[number] = storage.with_devices(item.pods[0], found[number])
             if self.by_terms:
                 found[number] = narrow(item.pods[0], found[number], self.ledger.occupancy)
         return found
@@ -302,7 +298,7 @@ def _items(gangs: Sequence[Gang], ledger: Ledger) -> list[Item]:
     items = []
     storage = ledger.occupancy.storage
     for index, gang in enumerate(gangs):
-        pods: dict[tuple[Shape, bool, DeviceKind | None], list[Pod]] = {}
+        pods: dict[tuple[Shape, bool, Hashable], list[Pod]] = {}
         last, own = None, list[Pod]()
         for pod in gang.pending:
             if pod.shape is not last or pod.claims:  # of a thousand alike, one is looked up

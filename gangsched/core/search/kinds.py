@@ -6,13 +6,12 @@ Invariant: every member that may be placed is in one item, and every slice has o
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cmp_to_key
 from itertools import pairwise
 from typing import TypeAlias
 
-from gangsched.core.devices.device_index import DeviceKind
 from gangsched.core.queue_sort import size_key
 from gangsched.core.reserve import Ledger
 from gangsched.core.search.packing import Piece
@@ -44,7 +43,7 @@ class Item:
     need: int
     home: int = -1
     pins: Pins = ()
-    devices: DeviceKind | None = None
+    devices: Hashable = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,7 +91,7 @@ class Kinds:
     layers: Sequence[str]
     wanted: list[int]
     tops: list[tuple[int, int, Slice, Pins]] = field(default_factory=list)
-    pods: dict[tuple[int, int, Shape, bool, DeviceKind | None, int, Pins], list[Pod]] = field(default_factory=dict)
+    pods: dict[tuple[int, int, Shape, bool, Hashable, int, Pins], list[Pod]] = field(default_factory=dict)
     like: Mapping[Shape, Shape] = field(default_factory=dict)
 
     def add_pods(self, gang: int, need: int, pods: Iterable[Pod], *, home: int = -1, pins: Pins = ()) -> None:

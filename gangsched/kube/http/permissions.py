@@ -2,7 +2,8 @@
 
 Invariant: the tables are complete, and `manifests/rbac*.yaml` grant exactly them. The check is one
 SelfSubjectAccessReview per line, which every authenticated user may create (system:basic-user). Without the permissions
-in `VOLUMES` and `PREEMPTION` the daemon runs with a warning: pods with claims wait, or no pod is preempted. Permissions
+in `VOLUMES` and `PREEMPTION` the daemon runs with a warning: pods with claims wait, or no pod is preempted; likewise
+without those in `EXTENDED_RESOURCES`, if it allocates devices. Permissions
 for native PodGroups, ResourceClaims and `STAMP_POLICY` are not checked, because many clusters do not serve these
 resources; without permission they count as absent.
 """
@@ -99,6 +100,11 @@ ALLOCATION = (
     Permission("patch", "resource.k8s.io", "resourceclaims"),
 )
 """Needed beside `DEVICES` to allocate devices; not checked, either."""
+EXTENDED_RESOURCES = (
+    Permission("create", "resource.k8s.io", "resourceclaims"),
+    Permission("delete", "resource.k8s.io", "resourceclaims"),
+)
+"""Needed beside `ALLOCATION` for extended resources that devices serve."""
 STAMP_POLICY = (
     Permission("get", "admissionregistration.k8s.io", "validatingadmissionpolicies"),
     Permission("get", "admissionregistration.k8s.io", "validatingadmissionpolicybindings"),
@@ -201,15 +207,20 @@ class Warnings(NamedTuple):
 
     volumes: str
     preemption: str
+    extended_resources: str
 
 
 def warnings(missing: Collection[Permission]) -> Warnings:
     """Effects of these missing permissions."""
     volumes = [permission for permission in missing if permission in VOLUMES]
     preemption = [permission for permission in missing if permission in (*PREEMPTION, *LAST_RESORT)]
+    extended = [permission for permission in missing if permission in EXTENDED_RESOURCES]
     return Warnings(
         f"Pods with persistent volume claims have to wait. {may_not(volumes)}" if volumes else "",
         f"Preemption is off. {may_not(preemption, 'rbac-preemption.yaml')}" if preemption else "",
+        f"Devices do not serve extended resources. {may_not(extended, 'rbac-extended-resources.yaml')}"
+        if extended
+        else "",
     )
 
 

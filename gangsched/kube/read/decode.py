@@ -131,7 +131,7 @@ def _pod(
         controller_kind=controller.kind,
         controller_uid=controller.uid,
         labels=labels,
-        claims=(*_claims(wire), *_devices(wire)) if spec.volumes or spec.resource_claims else (),
+        claims=_uses(wire),
         status_reason=status.reason[:TEXT_KEPT],
         rejection=_rejection(status),
         condition=condition,
@@ -213,6 +213,15 @@ def node_decoder(warn: Callable[[str], None]) -> Callable[[WireNode], Node]:
         return node
 
     return decode
+
+
+def _uses(wire: WirePod) -> tuple[ClaimUse, ...]:
+    """The pod's claims, and the one that a scheduler has created for its extended resources."""
+    made = wire.status.extended_resource_claim_status
+    if not (wire.spec.volumes or wire.spec.resource_claims or made):
+        return ()
+    extended = () if made is None else (ClaimUse(made.resource_claim_name, ephemeral=True, device=True, extended=True),)
+    return (*_claims(wire), *_devices(wire), *extended)
 
 
 def _claims(wire: WirePod) -> tuple[ClaimUse, ...]:

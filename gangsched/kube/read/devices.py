@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
-from gangsched.kube.read.decode import DecodeFault
+from gangsched.kube.read.decode import DecodeFault, seconds
 from gangsched.kube.read.shapes import selector_terms
 from gangsched.kube.read.wire import NodeSelector
 from gangsched.model.devices import (
@@ -186,7 +186,8 @@ def _class(name: str, wire: Wired) -> DeviceClass:
     selectors, unknown = _selectors(spec)
     unknown = unknown or _unknown(spec, "selectors", "config", "extendedResourceName")
     configs = tuple(msgspec.json.encode(each).decode() for each in spec.get("config") or ())
-    return DeviceClass(name, selectors, spec.get("extendedResourceName") or "", unknown, configs)
+    creation_s = seconds((wire.get("metadata") or {}).get("creationTimestamp") or "")
+    return DeviceClass(name, selectors, spec.get("extendedResourceName") or "", unknown, configs, creation_s)
 
 
 def _selectors(wire: Wired) -> tuple[tuple[str, ...], str]:

@@ -15,13 +15,13 @@ from gangsched.api.dialects import NAMES, read_groups, unread_marks
 from gangsched.kube.http.client import ApiClient
 from gangsched.kube.ports import Runtime, Sink, Warn
 from gangsched.kube.read import resources
+from gangsched.kube.read.claim_watch import ClaimWatch
 from gangsched.kube.read.podgroup_informer import Follow, PodGroupInformer
 from gangsched.kube.read.reflector import Reflector
 from gangsched.kube.read.scheduler_names import SchedulerNames
 from gangsched.kube.read.shapes import ShapeTable
 from gangsched.kube.read.store import Store
-from gangsched.model.objects import Pod
-from gangsched.model.protocol import Applied, Message, Replaced
+from gangsched.model.protocol import Message
 
 
 class Informers:
@@ -42,6 +42,7 @@ class Informers:
         dialects: Collection[str] = NAMES,
         services: bool = True,
         allocates: bool = False,
+        extends: bool = True,
         runtime: Runtime = Runtime(),  # noqa: B008  (frozen)
         follow: Follow | None = None,
     ) -> None:
@@ -49,8 +50,10 @@ class Informers:
 
         Only nodes that `node_selector` selects are read, PodDisruptionBudgets only with `disruption_budgets`, since
         nothing but preemption asks for them, and Services only with `services`, for the spread of plain pods. With
-        `allocates` devices are read from the first pod with ResourceClaims on.
-        `dialects` are those of `api.dialects` that can be turned off.
+        `allocates` devices are read from the first pod on with ResourceClaims, or with extended resources that a class
+        serves; classes are read from the first pod on with extended resources.
+        Without `extends` devices serve no extended resources. `dialects` are those of `api.dialects` that can be turned
+        off.
         """
         self.backlog_bound = asyncio.Event()
         self.stores: dict[str, Store[Any, Any]] = {}
@@ -69,7 +72,7 @@ class Informers:
         optional += [resources.DISRUPTION_BUDGETS] if disruption_budgets else []
         optional += [resources.SERVICES] if services else []
         later: tuple[Any, ...] = resources.ALLOCATED if allocates else ()
-        self._is_claimed = asyncio.Event()
+        self._claims = ClaimWatch(extends=extends)
         for resource in (*required, *optional, *later):
             self.stores[resource.name] = store = Store(resource, self._take, warn)
             refused = store.refused if resource.optional else None
@@ -124,16 +127,10 @@ class Informers:
 
     async def _read(self, name: str, reflector: Reflector[Any, Any]) -> None:
         if name in self._later:
-            await self._is_claimed.wait()
+            await (self._claims.is_named if name == resources.DEVICE_CLASSES.name else self._claims.is_claimed).wait()
         await reflector.run()
 
     def _take(self, message: Message) -> None:
-        if self._later and not self._is_claimed.is_set() and _claims_devices(message):
-            self._is_claimed.set()
+        if self._later and not self._claims.is_claimed.is_set():
+            self._claims.take(message)
         self._sink(message)
-
-
-def _claims_devices(message: Message) -> bool:
-    """Whether a pod has ResourceClaims."""
-    items = message.items if isinstance(message, Replaced) else (message.item,) if isinstance(message, Applied) else ()
-    return any(isinstance(item, Pod) and any(use.device for use in item.claims) for item in items)

@@ -14,7 +14,8 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from gangsched.kube.read.inter_pod import inter_pod_constraints
+from gangsched.kube.read.extended import extended_names, extended_resources
+from gangsched.kube.read.inter_pod import ALWAYS, inter_pod_constraints
 from gangsched.kube.read.wire import (
     Container,
     ContainerStatus,
@@ -33,7 +34,6 @@ _encode = msgspec.msgpack.Encoder().encode
 _statuses_decoder = msgspec.json.Decoder(list[ContainerStatus])
 _conditions_decoder = msgspec.json.Decoder(list[WireCondition])
 
-ALWAYS = "Always"
 NULL = b"null"
 
 _Vectors: TypeAlias = list[ResourceVector]
@@ -67,6 +67,7 @@ class ShapeTable:
                 spec.topology_spread_constraints,
                 [_unknown(source) for source in spec.resource_claims or ()].count(True),
                 resized,
+                extended_names(spec),
             )
         )
         shape = self._shapes.get(key)
@@ -86,6 +87,7 @@ def _shape(spec: PodSpec, resized: tuple[_Vectors, _Vectors] | None, pod_level: 
         tolerations=spec.tolerations or (),
         inter_pod=inter_pod_constraints(spec),
         unsupported=tuple(_unsupported(spec)),
+        extended=extended_resources(spec),
     )
 
 

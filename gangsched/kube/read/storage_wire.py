@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from gangsched.kube.read.wire import Amounts, LabelSelector, Meta, NodeSelector, ObjectIdentity, Resources, Wire
+from gangsched.kube.read.wire import Amounts, LabelSelector, Meta, NodeSelector, Resources, Wire
 
 
 class ClaimSpec(Wire):
@@ -125,12 +125,13 @@ class WireResourceClaim(Wire):
 class WireDeviceObject(Wire):
     """A ResourceSlice, DeviceClass or DeviceTaintRule of resource.k8s.io."""
 
-    metadata: ObjectIdentity
+    metadata: Meta
     spec: dict[str, Any] = msgspec.field(default_factory=dict)
 
     def whole(self) -> dict[str, Any]:
         """The whole object as a mapping."""
-        return {"metadata": {"name": self.metadata.name}, "spec": self.spec}
+        meta = {"name": self.metadata.name, "creationTimestamp": self.metadata.creation_timestamp}
+        return {"metadata": meta, "spec": self.spec}
 
 
 class Attachable(Wire):

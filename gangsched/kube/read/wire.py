@@ -238,6 +238,12 @@ class ContainerStatus(Wire):
     resources: Resources | None = None
 
 
+class ExtendedClaimStatus(Wire):
+    """v1.PodExtendedResourceClaimStatus."""
+
+    resource_claim_name: str = ""
+
+
 class PodStatus(Wire):
     """v1.PodStatus. Conditions and container statuses stay raw: few pods need them decoded."""
 
@@ -252,6 +258,7 @@ class PodStatus(Wire):
     container_statuses: Raw = EMPTY
     init_container_statuses: Raw = EMPTY
     resource_claim_statuses: list[DeviceSource] | None = None
+    extended_resource_claim_status: ExtendedClaimStatus | None = None
 
 
 class WirePod(Wire):

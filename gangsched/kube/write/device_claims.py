@@ -14,7 +14,7 @@ import msgspec
 
 from gangsched.api.keys import NATIVE
 from gangsched.kube.http.backoff import Backoff
-from gangsched.kube.http.client import JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
+from gangsched.kube.http.client import JSON, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
 from gangsched.kube.http.faults import CONFLICT, SERVER_ERROR, ApiFault, Fault, Fenced
 from gangsched.kube.ports import RestClient, Runtime
 from gangsched.kube.read.storage import FINALIZER, decode_resource_claim
@@ -26,7 +26,7 @@ from gangsched.model.storage import ResourceClaim, Selection
 
 TRIES: Final = 3
 """How often a claim is written that others change meanwhile."""
-_decoder = msgspec.json.Decoder(WireResourceClaim)
+decoder = msgspec.json.Decoder(WireResourceClaim)
 
 
 class ClaimWriteRefused(Exception):  # noqa: N818  (a refusal is no error of ours)
@@ -60,10 +60,10 @@ class DeviceClaimWriter:
             except Fenced:
                 raise
             except Fault as fault:
-                if not (may_be_done(fault) or _is_conflict(fault)) or not tries_left:
+                if not (may_be_done(fault) or is_conflict(fault)) or not tries_left:
                     raise
-                await self._runtime.sleep(0.0 if _is_conflict(fault) else backoff.next_s(fault))
-            claim = await self._read(selection, backoff)
+                await self._runtime.sleep(0.0 if is_conflict(fault) else backoff.next_s(fault))
+            claim = await self.read(selection, backoff)
             if claim.uid != selection.uid or claim.deleting:
                 raise ClaimWriteRefused(f'resourceclaim "{selection.name}" not found')
             if is_written(claim, selection, uid):
@@ -90,13 +90,13 @@ class DeviceClaimWriter:
             except Fenced:
                 raise
             except Fault as fault:
-                if not may_be_done(fault) and not _is_conflict(fault):
+                if not may_be_done(fault) and not is_conflict(fault):
                     return version  # it stays as it is, or is gone
-                if _is_conflict(fault) and (selection.allocation is None or tries >= TRIES):
-                    return _next(version)
-                tries += _is_conflict(fault)
-                await self._runtime.sleep(0.0 if _is_conflict(fault) else backoff.next_s(fault))
-            claim = await self._read(selection, backoff, is_certain=True)
+                if is_conflict(fault) and (selection.allocation is None or tries >= TRIES):
+                    return next_version(version)
+                tries += is_conflict(fault)
+                await self._runtime.sleep(0.0 if is_conflict(fault) else backoff.next_s(fault))
+            claim = await self.read(selection, backoff, is_certain=True)
             if selection.allocation is not None and not is_written(claim, selection, uid):
                 return claim.resource_version
             if (
@@ -128,12 +128,12 @@ class DeviceClaimWriter:
                 {"op": "add", "path": "/metadata/finalizers", "value": [*selection.finalizers, FINALIZER]},
             ]
             # Other kinds of patches sort the keys of opaque configs, which the API server takes for a change of them.
-            answer = await self._request(selection, "PATCH", body, JSON_PATCH)
+            answer = await self.request(selection, "PATCH", body, JSON_PATCH)
         elif selection.allocation.reads:
-            answer = await self._request(selection, "GET")
+            answer = await self.request(selection, "GET")
         else:
             return selection.resource_version, {}
-        wire = _decoder.decode(answer)
+        wire = decoder.decode(answer)
         return wire.metadata.resource_version, wire.spec
 
     def _allocation(self, chosen: DeviceAllocation, spec: Mapping[str, Any]) -> dict[str, Any]:
@@ -155,11 +155,13 @@ class DeviceClaimWriter:
             made["nodeSelector"] = {"nodeSelectorTerms": [{"matchFields": [here]}]}
         return made
 
-    async def _read(self, selection: Selection, backoff: Backoff, *, is_certain: bool = False) -> ResourceClaim:
-        """The claim as it is; one without uid if it is gone."""
+    async def read(self, selection: Selection, backoff: Backoff, *, is_certain: bool = False) -> ResourceClaim:
+        """The claim as it is; one without uid if it is gone, or may not be read. Raises Fault, with `is_certain` only
+        Fenced.
+        """
         for tries_left in range(TRIES, -1, -1):
             try:
-                return decode_resource_claim(_decoder.decode(await self._request(selection, "GET")))
+                return decode_resource_claim(decoder.decode(await self.request(selection, "GET")))
             except Fenced:
                 raise
             except Fault as fault:
@@ -168,15 +170,16 @@ class DeviceClaimWriter:
                 if not tries_left and not is_certain:
                     raise
                 await self._runtime.sleep(backoff.next_s(fault))
-        return await self._read(selection, backoff, is_certain=is_certain)
+        return await self.read(selection, backoff, is_certain=is_certain)
 
     async def _patch(self, selection: Selection, body: object, content_type: str, subresource: str) -> ResourceClaim:
-        answer = await self._request(selection, "PATCH", body, content_type, subresource)
-        return decode_resource_claim(_decoder.decode(answer))
+        answer = await self.request(selection, "PATCH", body, content_type, subresource)
+        return decode_resource_claim(decoder.decode(answer))
 
-    async def _request(
-        self, selection: Selection, verb: str, body: object = None, content_type: str = "", subresource: str = ""
+    async def request(
+        self, selection: Selection, verb: str, body: object = None, content_type: str = JSON, subresource: str = ""
     ) -> bytes:
+        """Send a request about the claim. Raises Fault."""
         path = f"/apis/resource.k8s.io/v1/namespaces/{selection.namespace}/resourceclaims/{selection.name}"
         path += f"/{subresource}" if subresource else ""
         if body is None:
@@ -217,11 +220,12 @@ def may_be_done(fault: Fault) -> bool:
     return not isinstance(fault, ApiFault) or not fault.is_status or fault.status >= SERVER_ERROR or fault.status == 429
 
 
-def _is_conflict(fault: Fault) -> bool:
+def is_conflict(fault: Fault) -> bool:
+    """Whether the object was not as the request says, or exists already."""
     return isinstance(fault, ApiFault) and fault.status == CONFLICT
 
 
-def _next(version: str) -> str:
+def next_version(version: str) -> str:
     """A version that a claim has once it was changed after this one."""
     return str(int(version) + 1) if version.isdigit() else version
 

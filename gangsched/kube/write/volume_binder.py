@@ -22,6 +22,7 @@ from gangsched.kube.read.resources import VOLUMES
 from gangsched.kube.read.storage import SELECTED_NODE, decode_claim
 from gangsched.kube.read.storage_wire import WireClaim
 from gangsched.kube.write.device_claims import ClaimWriteRefused, DeviceClaimWriter, may_be_done
+from gangsched.kube.write.extended_claims import ExtendedClaimWriter
 from gangsched.model.protocol import (
     Bind,
     BindClaims,
@@ -58,6 +59,9 @@ class VolumeBinder:
     ) -> None:
         """Claims have their own budget of requests: that of `client`."""
         self._devices = DeviceClaimWriter(client, request_timeout_s=request_timeout_s, runtime=runtime)
+        self._extended = ExtendedClaimWriter(
+            client, self._devices, request_timeout_s=request_timeout_s, runtime=runtime
+        )
         self._client = client
         self._binds = binds
         self._sink = sink
@@ -92,6 +96,8 @@ class VolumeBinder:
                     versions[each.volume or each.key] = await self._write(each, order)
                 else:
                     await self._devices.reserve(each, uid=order.uid, name=order.name)
+                    if each.makes is not None:
+                        await self._extended.tell(each, uid=order.uid, name=order.name)
         except (ClaimWriteRefused, Fault, msgspec.DecodeError) as refusal:
             await self._release(order.uid, _written(order.claims, versions, refusal))
             what = "allocating devices" if any(each.allocation for each in order.claims) else "binding volumes"
@@ -106,10 +112,24 @@ class VolumeBinder:
         """Deallocate claims that were allocated to this pod alone, and say what is to be seen before their next use."""
         if claims:
             with contextlib.suppress(Fenced):  # the next leader finds them allocated
-                self._sink(ClaimsReleased({each.key: await self._devices.release(each, uid) for each in claims}))
+                self._sink(
+                    ClaimsReleased(
+                        {
+                            each.key: await (self._devices.release if each.makes is None else self._extended.delete)(
+                                each, uid
+                            )
+                            for each in claims
+                        }
+                    )
+                )
 
     async def _write(self, selection: Selection, order: BindClaims) -> str:
         """The version that the claim, or the volume picked for it, has then."""
+        if selection.allocation is not None and selection.makes is not None:
+            created = await self._extended.create(selection, uid=order.uid, name=order.name)
+            version = await self._devices.allocate(created, uid=order.uid, name=order.name)
+            await self._extended.tell(created, uid=order.uid, name=order.name)
+            return version
         if selection.allocation is not None:
             return await self._devices.allocate(selection, uid=order.uid, name=order.name)
         if selection.volume:
@@ -181,4 +201,5 @@ def _written(claims: Sequence[Selection], versions: Mapping[str, str], refusal: 
         msgspec.structs.replace(each, resource_version=versions[each.key]) for each in allocated if each.key in versions
     ]
     is_open = isinstance(refusal, Fault) and may_be_done(refusal)
-    return done + [each for each in allocated if each.key not in versions][: int(is_open)]
+    failed = [each for each in allocated if each.key not in versions][:1]
+    return done + [each for each in failed if is_open or each.makes is not None]  # which may have been created

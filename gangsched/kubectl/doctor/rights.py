@@ -13,6 +13,7 @@ from gangsched.kube.http.blocking import AT_A_TIME, BlockingClient
 from gangsched.kube.http.permissions import (
     ALLOCATION,
     DIALECT_KINDS,
+    EXTENDED_RESOURCES,
     LEASES,
     PERMISSIONS,
     PREEMPTION,
@@ -33,7 +34,10 @@ def lacking(client: BlockingClient, namespace: str, account: str, serving: Colle
     lease = Lease(namespace, LEASE)
     dialects = [each for each in DIALECT_KINDS if each.api_group in serving]
     asked: list[tuple[Permission, Lease | None]] = [
-        *((each, None) for each in (*PERMISSIONS, *VOLUMES, *SERVICES, *PREEMPTION, *dialects, *ALLOCATION)),
+        *(
+            (each, None)
+            for each in (*PERMISSIONS, *VOLUMES, *SERVICES, *PREEMPTION, *dialects, *ALLOCATION, *EXTENDED_RESOURCES)
+        ),
         *((each, lease) for each in LEASES),
     ]
     allowed = _allowed(client, namespace, account, asked[0])
@@ -42,6 +46,7 @@ def lacking(client: BlockingClient, namespace: str, account: str, serving: Colle
     missing = {each for (each, _), yes in zip(asked, granted, strict=True) if not yes}
     # Without any of them devices are not to be allocated, which is the default.
     some_devices = () if missing.issuperset(ALLOCATION) else ALLOCATION
+    some_claims = EXTENDED_RESOURCES if some_devices else ()
     who = f"The scheduler's ServiceAccount {namespace}/{account}"
     for table, file, means in (
         (PERMISSIONS, "rbac.yaml", "it cannot work without that"),
@@ -50,6 +55,11 @@ def lacking(client: BlockingClient, namespace: str, account: str, serving: Colle
         (PREEMPTION, "rbac-preemption.yaml", "preemption is off"),
         (dialects, "rbac-dialects.yaml", "gangs of these kinds have to wait"),
         (some_devices, "rbac-devices.yaml", "pods whose resource claims have no devices have to wait"),
+        (
+            some_claims,
+            "rbac-extended-resources.yaml",
+            "devices that serve extended resources are not used for pods without resource claims",
+        ),
         (LEASES, "rbac.yaml", "with --leader-elect it cannot start"),
     ):
         if lacks := [str(each) for each in table if each in missing]:

@@ -28,7 +28,9 @@ def allocating(
     """The decision to allocate these devices of a node to a claim, for a pod or for the PodGroup `consumer`."""
     assert claim.asks is not None
     named = tuple(
-        replace(each, share=str(uuid5(SHARES, f"{claim.uid}/{each.request}/{number}"))) if each.share else each
+        replace(each, share=str(uuid5(SHARES, f"{claim.uid or claim.name}/{each.request}/{number}")))
+        if each.share
+        else each
         for number, each in enumerate(results)
     )
     configs = tuple(_configs(claim.asks, named, classes))

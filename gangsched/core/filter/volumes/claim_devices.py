@@ -10,23 +10,40 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from functools import cached_property
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from gangsched.core.devices.device_index import DeviceKind
 from gangsched.core.devices.device_use import DeviceUse
 from gangsched.core.filter.volumes.allocating import allocating, following
 from gangsched.core.filter.volumes.claim_needs import ClaimNeeds
+from gangsched.core.filter.volumes.extended_claims import ExtendedClaims, ExtendedNeed, OnNodes
 from gangsched.core.work import Work
+from gangsched.model.devices import MadeClaim
 from gangsched.model.objects import Pod
-from gangsched.model.snapshot import NodeTable
+from gangsched.model.snapshot import Bools, NodeTable
 from gangsched.model.storage import ResourceClaim, Selection, Storage
 
 
+class WantedOnNodes(NamedTuple):
+    """`claims` of a pod for which devices are still to be chosen on these nodes, all nodes for None, asking for `kind`,
+    which is None if it needs no devices there.
+    """
+
+    nodes: Bools | None
+    claims: tuple[ResourceClaim, ...]
+    kind: DeviceKind | None
+
+    def includes(self, node: int) -> bool:
+        """Whether the node is one of these."""
+        return self.nodes is None or bool(self.nodes[node])
+
+
 class WantedDevices(NamedTuple):
-    """`claims` of a pod for which devices are still to be chosen, asking for `kind`, and the node on which devices were
+    """What a pod wants, by node: nodes that are none of `on` are closed to it. `at` is the node on which devices were
     chosen for claims that it shares: -1 if there are several, None if none were.
     """
 
-    claims: tuple[ResourceClaim, ...] = ()
-    kind: DeviceKind | None = None
+    on: tuple[WantedOnNodes, ...] = (WantedOnNodes(None, (), None),)
     at: int | None = None
 
 
@@ -45,11 +62,19 @@ class ClaimDevices:
     """Which claims of a plan's pods have devices, and on which node; `needs` looks up the requirements of a pod."""
 
     def __init__(
-        self, table: NodeTable, storage: Storage, devices: DeviceUse, work: Work, needs: Callable[[Pod], ClaimNeeds]
+        self,
+        table: NodeTable,
+        storage: Storage,
+        devices: DeviceUse,
+        extended: ExtendedClaims,
+        work: Work,
+        needs: Callable[[Pod], ClaimNeeds],
     ) -> None:
         self._table = table
         self._storage = storage
         self._devices = devices
+        self._extended = extended
+        self._by_node: dict[ExtendedNeed, tuple[OnNodes, ...]] = {}
         self._work = work
         self._needs = needs
         self._gone: set[str] = set()  # pods that the plan removes from their nodes
@@ -85,7 +110,8 @@ class ClaimDevices:
     def _take(self, pod: Pod, node: int, move: _Move) -> None:
         with self._work.unlimited():  # the pod is being placed, which must not be cut short
             needs = self._needs(pod)
-        if needs.kind is not None:
+        own = self._own(needs, node)
+        if own or needs.sharing:
             self._placed.add(pod.uid)
         before = {key: (number, at) for key, number, at in move.shared}
         for claim, kind in reversed(needs.sharing) if before else needs.sharing:
@@ -96,8 +122,8 @@ class ClaimDevices:
             if not pods:
                 self._devices.come(claim.key, kind, node, at)
             pods.insert(number, pod.uid)
-        if needs.own is not None:
-            self._devices.come(pod.uid, needs.own, node, move.at)
+        if own:
+            self._devices.come(pod.uid, self._kind(own), node, move.at)
 
     def _leave(self, pod: Pod) -> Iterator[tuple[str, int, int | None]]:
         """Remove a pod from the claims that it shares; the last one to go gives the devices back."""
@@ -155,12 +181,54 @@ class ClaimDevices:
         """Devices that a pod needs, beside those that were chosen for claims which it shares with other pods."""
         needs = self._needs(pod)
         if not needs.sharing:
-            return WantedDevices(needs.unallocated, needs.kind)
+            return WantedDevices(self._on_nodes(needs, needs.unallocated))
         places = {claim.key: self._place_of(claim.key) for claim, _ in needs.sharing}
         nodes = {node for node in places.values() if node is not None}
         claims = tuple(each for each in needs.unallocated if places.get(each.key) is None)
-        kind = self._storage.allocator.kind(each.asks for each in claims) if claims else None
-        return WantedDevices(claims, kind, None if not nodes else nodes.pop() if len(nodes) == 1 else -1)
+        at = None if not nodes else nodes.pop() if len(nodes) == 1 else -1
+        return WantedDevices(self._on_nodes(needs, claims), at)
+
+    def _on_nodes(self, needs: ClaimNeeds, claims: tuple[ResourceClaim, ...]) -> tuple[WantedOnNodes, ...]:
+        if needs.extended is None:
+            return (WantedOnNodes(None, claims, self._kind(claims) if claims else None),)
+        found = []
+        for nodes, claim, _ in self._of_extended(needs.extended):
+            all_claims = (*claims, claim) if claim is not None and not claim.allocated else claims
+            found.append(WantedOnNodes(nodes, all_claims, self._kind(all_claims) if all_claims else None))
+        return tuple(found)
+
+    def _own(self, needs: ClaimNeeds, node: int) -> list[ResourceClaim]:
+        """The claims of a pod alone that get devices on the node."""
+        sharing = {claim.key for claim, _ in needs.sharing}
+        own = [each for each in needs.unallocated if each.key not in sharing]
+        extended = self._extended_on(needs, node)
+        return (
+            [*own, extended.claim]
+            if extended is not None and extended.claim is not None and _is_open(extended)
+            else own
+        )
+
+    def _kind(self, claims: Iterable[ResourceClaim]) -> DeviceKind:
+        kind: DeviceKind = self._storage.allocator.kind(each.asks for each in claims)
+        return kind
+
+    def _of_extended(self, need: ExtendedNeed) -> tuple[OnNodes, ...]:
+        """The claim for extended resources by node, found once for pods that need the same."""
+        known = self._by_node.get(need.like)
+        if known is None:
+            self._work.charge(20 + len(self._table) // 50)
+            known = self._by_node[need.like] = tuple(self._extended.by_node(need.like))
+        return known
+
+    def _extended_on(self, needs: ClaimNeeds, node: int) -> OnNodes | None:
+        """The claim for extended resources on a node; None without such resources, or if the pod cannot run there."""
+        found = () if needs.extended is None else self._of_extended(needs.extended)
+        return next((each for each in found if each.nodes[node]), None)
+
+    def made(self, needs: ClaimNeeds, node: int) -> MadeClaim | None:
+        """What the claim for a pod's extended resources requests on a node; None if it needs none there."""
+        found = self._extended_on(needs, node)
+        return None if found is None else found.made
 
     def shares(self, pod: Pod) -> int:
         """Number of pods that use a claim which the pod shares with them and which has no devices yet, at most."""
@@ -185,14 +253,18 @@ class ClaimDevices:
         """
         index, needs, classes = self._table.index[node], self._needs(pod), self._devices.index.classes
         sharing = {claim.key for claim, _ in needs.sharing}
-        own = [each for each in needs.unallocated if each.key not in sharing]
+        own, extended = self._own(needs, index), self._extended_on(needs, index)
         chosen = self._devices.chosen(pod.uid, index) if own else ()
         if chosen is None or any(self._place_of(key) != index for key in sharing):
             return None
+        if needs.extended is not None and _is_open(extended) and needs.extended.claim is None:
+            own[-1] = replace(own[-1], namespace=needs.extended.namespace, name=needs.extended.name)
         found = [
             allocating(claim, results, node, classes, needs.consumers.get(claim.key))
             for claim, results in zip(own, chosen, strict=True)
         ]
+        if extended is not None and _is_open(extended):
+            found[-1] = replace(found[-1], makes=extended.made)
         for claim, _ in needs.sharing:
             _, pods = self._sharers.get(claim.key, (-1, []))
             if pods[:1] != [pod.uid]:
@@ -202,3 +274,8 @@ class ClaimDevices:
             else:
                 return None
         return tuple(found)
+
+
+def _is_open(extended: OnNodes | None) -> bool:
+    """Whether devices are to be chosen for a claim for extended resources."""
+    return extended is not None and extended.claim is not None and not extended.claim.allocated

@@ -11,8 +11,9 @@ from itertools import chain
 from typing import TypeAlias
 
 from gangsched.core.devices.device_index import DeviceKind
+from gangsched.core.filter.volumes.extended_claims import ExtendedNeed, extended_need
 from gangsched.model.gang import Refusal
-from gangsched.model.objects import ClaimUse, Pod
+from gangsched.model.objects import DEVICES, ClaimUse, Pod
 from gangsched.model.reasons import Reason
 from gangsched.model.storage import (
     ALLOCATING,
@@ -44,6 +45,7 @@ class ClaimNeeds:
     attach. `devices` are allocated ResourceClaims, `unallocated` those for which devices are chosen; these ask for what
     `kind` says. Of them, `sharing` are those that several pods use, with the kind of each; the others ask for `own`.
     `consumers` are the PodGroups that ResourceClaims are reserved for, by key of the claim.
+    `extended` is the claim that gangsched makes for extended resources, which differs by node and is in none of these.
     """
 
     problem: Refusal | None = None
@@ -59,6 +61,7 @@ class ClaimNeeds:
     sharing: tuple[tuple[ResourceClaim, DeviceKind], ...] = ()
     own: DeviceKind | None = None
     consumers: Mapping[str, GroupConsumer] = field(default_factory=dict)
+    extended: ExtendedNeed | None = None
 
     def users(self, pod: Pod, claim: ResourceClaim) -> set[str]:
         """The uids under which a ResourceClaim may be reserved for the pod: its own, or its PodGroup's."""
@@ -73,9 +76,23 @@ def claim_needs(pod: Pod, storage: Storage) -> ClaimNeeds:
     own = [claim for use, claim in found if claim is not None and not use.ephemeral]
     volumes = {claim.key: storage.volumes.get(claim.volume_name) for claim in claims if claim.bound}
     unbound = dict.fromkeys(claim for claim in claims if not claim.bound)
-    devices = [(use, storage.devices.get(use.key(pod.namespace))) for use in pod.claims if use.device]
+    made = next((use for use in pod.claims if use.extended and not pod.node_name), None)
+    extended = None if made is None else extended_need(pod, made, storage)
+    devices = [
+        (use, storage.devices.get(use.key(pod.namespace))) for use in pod.claims if use.device and use is not made
+    ]
     allocated = dict.fromkeys(claim for _, claim in devices if claim is not None and claim.allocated)
-    problem = next(chain(_volume_problems(pod, found, storage), _device_problems(pod, devices, storage)), None)
+    problem = next(
+        chain(
+            _volume_problems(pod, found, storage),
+            _device_problems(pod, devices, storage),
+            () if extended is None else _extended_problems(pod, extended, storage),
+        ),
+        None,
+    )
+    allocated |= (
+        {} if extended is None or extended.claim is None or not extended.claim.allocated else {extended.claim: None}
+    )
     missing = dict.fromkeys(claim for _, claim in devices if claim is not None and not claim.allocated)
     unallocated = () if problem is not None else tuple(missing)
     kinds = [(each, storage.allocator.kind((each.asks,))) for each in unallocated if each.key in storage.shared]
@@ -93,6 +110,7 @@ def claim_needs(pod: Pod, storage: Storage) -> ClaimNeeds:
         sharing=tuple(kinds),
         own=_kind([each for each in unallocated if each.key not in storage.shared], storage),
         consumers={use.key(pod.namespace): by for use, _ in devices if (by := storage.consumer(pod, use)) is not None},
+        extended=None if problem is not None else extended,
     )
 
 
@@ -181,6 +199,22 @@ def _allocation_problems(claim: ResourceClaim, storage: Storage) -> Iterator[Ref
         yield from (
             _waits(f"request {each.full_name}: device class {each.class_name} does not exist") for each in lacking
         )
+
+
+def _extended_problems(pod: Pod, extended: ExtendedNeed, storage: Storage) -> Iterator[Refusal]:
+    """Why no claim for extended resources can be made for this pod, whatever the nodes have."""
+    unread = sorted(RESOURCES[kind] for kind in storage.unread & {ResourceClaim, *ALLOCATING})
+    claim = extended.claim
+    if unread:
+        yield _unsupported(UNREAD.format(", ".join(unread), "to allocate devices for extended resources"))
+    elif storage.awaits:
+        yield _waits(f"waiting for the list of {', '.join(sorted(RESOURCES[kind] for kind in storage.awaits))}")
+    elif claim is not None and claim.deleting:
+        yield _waits(f'resourceclaim "{claim.name}" is being deleted')
+    elif claim is not None and claim.owner_uid != pod.uid:
+        yield _waits(f'resourceclaim "{claim.name}" was not created for pod {pod.key} (pod is not owner)')
+    elif f"{DEVICES}/{extended.namespace}/{extended.name}" in storage.outdated:
+        yield _waits(f'resourceclaim "{extended.name}" is being changed by gangsched')
 
 
 def _device_problem(pod: Pod, use: ClaimUse, claim: ResourceClaim | None, storage: Storage) -> str:

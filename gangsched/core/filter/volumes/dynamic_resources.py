@@ -12,6 +12,7 @@ import numpy as np
 from gangsched.core.filter.node_selector import any_term
 from gangsched.core.filter.occupancy import Occupancy
 from gangsched.core.filter.plugin import ClaimFilter
+from gangsched.core.filter.volumes.claim_devices import WantedDevices
 from gangsched.model.gang import Refusal
 from gangsched.model.objects import Pod
 from gangsched.model.reasons import Reason
@@ -20,6 +21,8 @@ from gangsched.model.snapshot import Bools, Ints, RefusedNodes
 REFUSED = "resourceclaim not available on the node"
 NO_DEVICES = "cannot allocate all claims"
 INVALID_POOLS = "invalid resource pools were encountered"
+EXTENDED = "for extended resources"
+"""Stands for the name of a claim that does not exist yet."""
 
 
 class DynamicResources(ClaimFilter):
@@ -29,14 +32,13 @@ class DynamicResources(ClaimFilter):
 
     def fault(self, pod: Pod, occupancy: Occupancy) -> Refusal | None:
         wanted, devices = occupancy.storage.wanted(pod), occupancy.storage.devices
-        if wanted.kind is None or devices is None:
-            return None
-        fault = devices.fault(wanted.kind)
-        if fault is None:
-            return None
-        names = [f"{each.namespace}/{each.name}" for each in wanted.claims]
-        reason = Reason.UNSUPPORTED if fault.unsupported else Reason.INVALID_CLAIM
-        return Refusal(reason, wanted.kind.named(fault.fault, names))
+        for each in wanted.on:
+            fault = devices.fault(each.kind) if devices is not None and each.kind is not None else None
+            if fault is not None and each.kind is not None:
+                names = [f"{claim.namespace or pod.namespace}/{claim.name or EXTENDED}" for claim in each.claims]
+                reason = Reason.UNSUPPORTED if fault.unsupported else Reason.INVALID_CLAIM
+                return Refusal(reason, each.kind.named(fault.fault, names))
+        return None
 
     def refusals(self, pod: Pod, occupancy: Occupancy) -> Iterator[RefusedNodes]:
         needs = occupancy.storage.needs(pod) if pod.claims else None
@@ -48,37 +50,57 @@ class DynamicResources(ClaimFilter):
         wanted, devices = occupancy.storage.wanted(pod), occupancy.storage.devices
         if wanted.at is not None:
             allowed &= _only(wanted.at, len(allowed))
+        if needs.extended is not None:
+            has_claim = np.zeros_like(allowed)
+            for each in wanted.on:
+                has_claim |= True if each.nodes is None else each.nodes
+            allowed &= has_claim
         if not allowed.all():
             yield RefusedNodes(REFUSED, ~allowed)
-        if wanted.kind is not None and devices is not None:
-            # Nodes that were not searched are closed for another reason, which is the one that is given.
-            lacking = devices.known(wanted.kind) == 0
-            lacking[devices.faulty(wanted.kind)] = (
-                False  # `narrowed` finds the fault again, in whatever plan it was found
-            )
-            if invalid := devices.invalid:
-                wrong = np.zeros_like(lacking)
-                wrong[list(invalid)] = True
-                yield RefusedNodes(INVALID_POOLS, lacking & wrong)
-                lacking &= ~wrong
-            yield RefusedNodes(NO_DEVICES, lacking)
+        if devices is None:
+            return
+        lacking = _lacking(pod, wanted, occupancy)
+        if lacking is None:
+            return
+        if invalid := devices.invalid:
+            wrong = np.zeros_like(lacking)
+            wrong[list(invalid)] = True
+            yield RefusedNodes(INVALID_POOLS, lacking & wrong)
+            lacking &= ~wrong
+        yield RefusedNodes(NO_DEVICES, lacking)
 
     def narrowed(self, pod: Pod, room: Ints, occupancy: Occupancy) -> Ints:
-        wanted, devices = occupancy.storage.wanted(pod), occupancy.storage.devices
-        if wanted.kind is None or devices is None:
-            return room
-        found = devices.room(wanted.kind, room)
-        if devices.fault(wanted.kind) is not None:
-            return np.zeros_like(room)
-        if occupancy.storage.shares(pod):  # pods placed after it use some of the same devices
-            return np.where(found > 0, room, 0)
-        return np.minimum(room, found)
+        room = occupancy.storage.with_devices(pod, room)
+        return room if self.fault(pod, occupancy) is None else np.zeros_like(room)
 
     def stays(self, pod: Pod, node: int, occupancy: Occupancy) -> bool:
         wanted, devices = occupancy.storage.wanted(pod), occupancy.storage.devices
-        if wanted.kind is None or devices is None:
+        kind = next((each.kind for each in wanted.on if each.includes(node)), None)
+        if kind is None or devices is None:
             return super().stays(pod, node, occupancy)
-        return super().stays(pod, node, occupancy) and devices.fits(wanted.kind, node)
+        return super().stays(pod, node, occupancy) and devices.fits(kind, node)
+
+
+def _lacking(pod: Pod, wanted: WantedDevices, occupancy: Occupancy) -> Bools | None:
+    """`lacking[n]`: no choice of devices of node `n` satisfies the pod's claims; None if it needs no devices.
+
+    Nodes that were not searched are closed for another reason, which is the one that is given.
+    """
+    devices = occupancy.storage.devices
+    if devices is None or all(each.kind is None for each in wanted.on):
+        return None
+    lacking = np.zeros(len(occupancy.table), dtype=np.bool_)
+    for each in wanted.on:
+        if each.kind is None:
+            continue
+        here = devices.known(each.kind) == 0
+        here[devices.faulty(each.kind)] = False  # `narrowed` finds the fault again, in whatever plan it was found
+        lacking |= here if each.nodes is None else here & each.nodes
+    for name, amount in pod.shape.requests:
+        served, row = occupancy.storage.served.get(name), occupancy.resources.get(name)
+        if served is not None and row is not None:
+            lacking |= served & (occupancy.free[row] < amount)  # not searched, since not even their number suffices
+    return lacking
 
 
 def room_for_sharers(pod: Pod, count: int, room: Ints, occupancy: Occupancy) -> Ints:

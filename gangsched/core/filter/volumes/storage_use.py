@@ -10,14 +10,15 @@ from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from types import MappingProxyType
 
 import numpy as np
 from msgspec.structs import replace
 
-from gangsched.core.devices.device_index import DeviceKind
 from gangsched.core.devices.device_use import DeviceUse
 from gangsched.core.filter.volumes.claim_devices import ClaimDevices, WantedDevices
 from gangsched.core.filter.volumes.claim_needs import ClaimNeeds, Disk, claim_needs, disk_of
+from gangsched.core.filter.volumes.extended_claims import ExtendedClaims
 from gangsched.core.filter.volumes.volume_matching import candidates, provisionable, reachable
 from gangsched.core.work import Work
 from gangsched.model.objects import NodeSelectorTerm, Pod
@@ -80,8 +81,16 @@ class Taken:
 class StorageUse:
     """Claims in use, volumes picked and disks attached at this point of the plan."""
 
-    def __init__(self, table: NodeTable, storage: Storage, work: Work | None = None) -> None:
+    def __init__(
+        self,
+        table: NodeTable,
+        storage: Storage,
+        work: Work | None = None,
+        served: Mapping[str, Bools] = MappingProxyType({}),
+    ) -> None:
+        """`served[name][n]`: node `n` offers that extended resource only through devices."""
         self.table = table
+        self.served = served
         self._work = Work() if work is None else work
         self.storage = storage
         self._reachable: dict[tuple[NodeSelectorTerm, ...] | None, Bools] = {}
@@ -92,7 +101,9 @@ class StorageUse:
         self._version = 0
         self.devices = None if storage.allocator is None else DeviceUse(table, storage.allocator, self._work)
         self.claim_devices = (
-            None if self.devices is None else ClaimDevices(table, storage, self.devices, self._work, self.needs)
+            None
+            if self.devices is None
+            else ClaimDevices(table, storage, self.devices, ExtendedClaims(table, served), self._work, self.needs)
         )
         self.known_needs: dict[tuple[str, object], ClaimNeeds] = {}  # by the owner of the claims and the claims
 
@@ -186,6 +197,18 @@ class StorageUse:
         """Devices that a pod needs, beside those that were chosen for claims which it shares with other pods."""
         return WantedDevices() if self.claim_devices is None or not pod.claims else self.claim_devices.wanted(pod)
 
+    def with_devices(self, pod: Pod, room: Ints) -> Ints:
+        """`room`, reduced to the number of such pods for which each node has devices, as far as they need any there."""
+        for each in self.wanted(pod).on if self.devices is not None else ():
+            if self.devices is None or each.kind is None:
+                continue
+            here = room if each.nodes is None else np.where(each.nodes, room, 0)
+            found = self.devices.room(each.kind, here)
+            # Pods placed after one that shares a claim use some of the same devices.
+            found = np.where(found > 0, room, 0) if self.shares(pod) else np.minimum(room, found)
+            room = found if each.nodes is None else np.where(each.nodes, found, room)
+        return room
+
     def shares(self, pod: Pod) -> int:
         """Number of pods that use a claim which the pod shares with them and which has no devices yet, at most."""
         return 0 if self.claim_devices is None or not pod.claims else self.claim_devices.shares(pod)
@@ -221,9 +244,12 @@ class StorageUse:
         needs = self.needs(pod)
         return bool(needs.bound) or any(claim.selected_node is not None for claim in needs.unbound)
 
-    def device_kind(self, pod: Pod) -> DeviceKind | None:
+    def device_kind(self, pod: Pod) -> Hashable:
         """Requests of the pod's unallocated claims; None if it has none."""
-        return self.needs(pod).kind if pod.claims else None
+        if not pod.claims:
+            return None
+        needs = self.needs(pod)
+        return needs.kind if needs.extended is None else (needs.kind, needs.extended.like)
 
     def equivalence(self, pod: Pod) -> Hashable:
         """A key that is equal for pods whose claims have the same requirements."""
@@ -235,7 +261,7 @@ class StorageUse:
             return (pod.namespace, pod.native_group, pod.claims)
         volumes = frozenset((volume.required, volume.zones) for volume in needs.bound)
         drivers = tuple(sorted(driver for driver, _ in needs.disks))
-        devices = (frozenset(claim.required for claim in needs.devices), needs.kind)
+        devices = (frozenset(claim.required for claim in needs.devices), self.device_kind(pod))
         classes = frozenset(claim.storage_class for claim in needs.unbound)
         return (volumes, needs.volume_missing, drivers, classes, devices)
 
@@ -317,6 +343,7 @@ class StorageUse:
         """The selection for each claim that is not ready, if the pod goes to `node`."""
         with self._work.unlimited():  # the pod is being placed, which must not be cut short
             needs = self.needs(pod)
+        made = needs.extended.claim if needs.extended is not None else None
         reserved = tuple(
             Selection(
                 namespace=each.namespace,
@@ -325,9 +352,11 @@ class StorageUse:
                 reserve=True,
                 required=each.required,
                 consumer=needs.consumers.get(each.key),
+                makes=self.claim_devices.made(needs, node) if each is made and self.claim_devices is not None else None,
             )
             for each in needs.devices
-            if needs.users(pod, each).isdisjoint(each.reserved)
+            # The pod of a claim that was created for it may not know of it yet.
+            if needs.users(pod, each).isdisjoint(each.reserved) or each is made
         )
         if not needs.unbound:
             return reserved

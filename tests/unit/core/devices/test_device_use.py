@@ -256,7 +256,7 @@ def test_what_is_undone_leaves_no_trace() -> None:
     pods = [cluster.ask(request(rng.choice([1, 2]), rng.choice(["", "a"]))) for _ in range(12)]
     seen = cluster.snapshot()
     ledger = Ledger(seen)
-    kinds = {kind for each in pods if (kind := ledger.occupancy.storage.device_kind(each)) is not None}
+    kinds = {kind for each in pods if (kind := ledger.occupancy.storage.needs(each).kind) is not None}
     for _ in range(60):
         checkpoint, unplaced = ledger.checkpoint(), list(pods)
         rng.shuffle(unplaced)

@@ -17,7 +17,16 @@ from gangsched.api.keys import SIGS, X_K8S
 from gangsched.kube.http import client, credentials, location
 from gangsched.kube.http.client import connect
 from gangsched.kube.http.faults import ApiFault, Malformed, Misconfigured, Unreachable, said
-from gangsched.kube.http.permissions import LAST_RESORT, PATH, PERMISSIONS, PREEMPTION, VOLUMES, Lease, warnings
+from gangsched.kube.http.permissions import (
+    EXTENDED_RESOURCES,
+    LAST_RESORT,
+    PATH,
+    PERMISSIONS,
+    PREEMPTION,
+    VOLUMES,
+    Lease,
+    warnings,
+)
 from gangsched.kube.ports import Sleep
 from tests.server_thread import Handler
 from tests.unit.kube.fakes import FakeTime, kubeconfig, says, serving, status
@@ -229,6 +238,7 @@ async def test_check_passes_without_the_rights_to_volumes(tmp_path: Path) -> Non
         "Pods with persistent volume claims have to wait. The scheduler may not patch persistentvolumeclaims; "
         "list csinodes in storage.k8s.io: apply manifests/rbac.yaml.",
         "",
+        "",
     )
 
 
@@ -241,11 +251,23 @@ async def test_check_passes_without_the_rights_to_preemption(tmp_path: Path) -> 
             "",
             "Preemption is off. The scheduler may not create pods/eviction; watch poddisruptionbudgets in policy: "
             "apply manifests/rbac-preemption.yaml.",
+            "",
         )
         assert warnings(await api.check(optional=LAST_RESORT)).preemption == (
             "Preemption is off. The scheduler may not delete pods: apply manifests/rbac-preemption.yaml."
         )
-        assert warnings(await api.check()) == ("", "")
+        assert warnings(await api.check()) == ("", "", "")
+
+
+async def test_check_passes_without_the_rights_to_extended_resources(tmp_path: Path) -> None:
+    """A6: devices then serve no extended resources, and that is said."""
+    async with serving(tmp_path) as (server, api):
+        server.will("GET", "/version", says({}))
+        server.will("POST", PATH, reviewing("create resourceclaims"))
+        assert warnings(await api.check(optional=EXTENDED_RESOURCES)).extended_resources == (
+            "Devices do not serve extended resources. The scheduler may not create resourceclaims in resource.k8s.io: "
+            "apply manifests/rbac-extended-resources.yaml."
+        )
 
 
 async def test_check_names_what_is_missing_and_the_fix(tmp_path: Path) -> None:

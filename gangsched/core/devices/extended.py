@@ -1,0 +1,17 @@
+"""Extended resources that device classes serve."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from gangsched.model.devices import CLASS_PREFIX, DeviceClass
+
+
+def served_by(classes: Iterable[DeviceClass]) -> Mapping[str, str]:
+    """The name of the class that serves each extended resource: of several the newest one, then the first by name."""
+    found: dict[str, str] = {}
+    for each in sorted(classes, key=lambda each: (-each.creation_s, each.name)):
+        if each.extended_resource:
+            found.setdefault(each.extended_resource, each.name)
+        found[CLASS_PREFIX + each.name] = each.name
+    return found

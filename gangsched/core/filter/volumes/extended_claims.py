@@ -1,0 +1,106 @@
+"""Claims for extended resources that a DeviceClass serves (A6): what a pod's claim requests on each node.
+
+Invariant: a node that offers a resource by itself provides it, any other one through devices. So the claim differs by
+node, and on a node that offers all of them the pod needs none. kube-scheduler (1.36) forms the claim by node as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from gangsched.model.devices import DeviceClaim, DeviceRequest, MadeClaim
+from gangsched.model.objects import ClaimUse, ExtendedResource, Pod
+from gangsched.model.snapshot import Bools, NodeTable
+from gangsched.model.storage import ResourceClaim, Storage
+
+Served = tuple[tuple[ExtendedResource, str], ...]
+"""Extended resources of a pod, each with the name of the class that serves it."""
+
+
+class ExtendedNeed(NamedTuple):
+    """The claim for a pod's extended resources; `claim` is the one that an earlier attempt created, None for none."""
+
+    namespace: str
+    name: str
+    served: Served = ()
+    claim: ResourceClaim | None = None
+
+    @property
+    def like(self) -> ExtendedNeed:
+        """Equal for pods that need the same."""
+        return self._replace(namespace="", name="") if self.claim is None else self
+
+
+class OnNodes(NamedTuple):
+    """The claim `made` on these nodes, None if the pod needs none there; `claim` is what devices are chosen for."""
+
+    nodes: Bools
+    claim: ResourceClaim | None = None
+    made: MadeClaim | None = None
+
+
+def extended_need(pod: Pod, use: ClaimUse, storage: Storage) -> ExtendedNeed:
+    """What the pod needs beyond nodes that offer its extended resources by themselves."""
+    classes: Mapping[str, str] = storage.allocator.extended if storage.allocator is not None else {}
+    served = tuple((each, classes[each.name]) for each in pod.shape.extended if each.name in classes)
+    return ExtendedNeed(pod.namespace, use.name, served, storage.devices.get(use.key(pod.namespace)))
+
+
+@dataclass(slots=True, eq=False)
+class ExtendedClaims:
+    """The claims by node; `masks[name][n]`: node `n` does not offer the resource by itself."""
+
+    table: NodeTable
+    masks: Mapping[str, Bools]
+
+    def by_node(self, need: ExtendedNeed) -> Iterator[OnNodes]:
+        """Disjoint sets of nodes, together all on which the pod can run, with the claim on each."""
+        for nodes, served in self._parted(need.served):
+            claim = need.claim
+            if not served:
+                if claim is None:
+                    yield OnNodes(nodes)
+                continue
+            made = _made(served)
+            if claim is None:
+                asks = DeviceClaim(
+                    namespace=need.namespace, name=need.name, requests=tuple((each,) for each in made.requests)
+                )
+                yield OnNodes(nodes, ResourceClaim(namespace=need.namespace, name=need.name, asks=asks), made)
+            elif is_as_made(claim, made):
+                yield OnNodes(nodes, claim, made)
+
+    def _parted(self, served: Served) -> Iterator[tuple[Bools, Served]]:
+        """The nodes by which of the resources they provide through devices."""
+        if not served:
+            yield self.table.everywhere(), ()
+            return
+        nowhere = np.zeros(len(self.table), dtype=np.bool_)
+        masks = [self.masks.get(each.name, nowhere) for each, _ in served]
+        codes = np.zeros(len(self.table), dtype=np.int64)
+        for number, mask in enumerate(masks):
+            codes |= mask.astype(np.int64) << number
+        for code in np.unique(codes).tolist():
+            yield codes == code, tuple(each for number, each in enumerate(served) if code >> number & 1)
+
+
+def is_as_made(claim: ResourceClaim, made: MadeClaim) -> bool:
+    """Whether the claim requests just what gangsched would request."""
+    asks = claim.asks
+    if asks is None or asks.unknown or asks.constraints:
+        return False
+    return asks.requests == tuple((each,) for each in made.requests)
+
+
+def _made(served: Served) -> MadeClaim:
+    requests = (
+        DeviceRequest(name=name, class_name=class_name, count=count)
+        for each, class_name in served
+        for name, count in each.requests
+    )
+    users = tuple((container, each.name, request) for each, _ in served for container, request in each.users)
+    return MadeClaim(tuple(sorted(requests, key=lambda each: each.name)), users)

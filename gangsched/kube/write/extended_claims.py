@@ -1,0 +1,182 @@
+"""Claims for extended resources: the only objects that gangsched creates and deletes for pods (A6).
+
+Invariant: the name of such a claim has the uid of its pod, so that a request whose answer was lost is never carried out
+twice, and only a claim whose controller is that pod is used or deleted. The containers of the pod learn from its status
+which devices are theirs, before the pod is bound.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from gangsched.kube.http.backoff import Backoff
+from gangsched.kube.http.client import JSON_PATCH, MERGE_PATCH
+from gangsched.kube.http.faults import Fault, Fenced
+from gangsched.kube.ports import RestClient, Runtime
+from gangsched.kube.read.storage import FINALIZER, decode_resource_claim
+from gangsched.kube.write.device_claims import (
+    TRIES,
+    ClaimWriteRefused,
+    DeviceClaimWriter,
+    decoder,
+    is_conflict,
+    may_be_done,
+    next_version,
+)
+from gangsched.model.devices import EXTENDED_CLAIM, DeviceRequest
+from gangsched.model.storage import ResourceClaim, Selection
+
+DENIED_S: Final = 5.0
+"""How long a claim rests that gangsched may not delete, since the next plan would try it again at once."""
+
+
+class ExtendedClaimWriter:
+    """Creates and deletes claims, and tells pods about theirs; `claims` reads and writes single claims."""
+
+    def __init__(
+        self, client: RestClient, claims: DeviceClaimWriter, *, request_timeout_s: float, runtime: Runtime
+    ) -> None:
+        self._client = client
+        self._claims = claims
+        self._request_timeout_s = request_timeout_s
+        self._runtime = runtime
+
+    async def create(self, selection: Selection, *, uid: str, name: str) -> Selection:
+        """Create the claim for this pod, unless an earlier attempt has; return the decision with its uid and version.
+
+        Raises Fault, and ClaimWriteRefused if another object has its name.
+        """
+        assert selection.makes is not None
+        if selection.uid:
+            return selection
+        path = f"/apis/resource.k8s.io/v1/namespaces/{selection.namespace}/resourceclaims"
+        body = msgspec.json.encode(_claim(selection, selection.makes.requests, uid, name))
+        backoff = Backoff(0.1, 2.0, rng=self._runtime.rng)
+        for tries_left in range(TRIES, -1, -1):
+            try:
+                answer = await self._client.request("POST", path, body, timeout_s=self._request_timeout_s)
+                return _of(selection, decode_resource_claim(decoder.decode(answer)), uid)
+            except Fenced:
+                raise
+            except Fault as fault:
+                if not (may_be_done(fault) or is_conflict(fault)) or not tries_left:
+                    raise
+                await self._runtime.sleep(0.0 if is_conflict(fault) else backoff.next_s(fault))
+            claim = await self._claims.read(selection, backoff)
+            if claim.uid:
+                return _of(selection, claim, uid)
+        raise AssertionError("unreachable")
+
+    async def tell(self, selection: Selection, *, uid: str, name: str) -> None:
+        """Write to the pod's status which requests of the claim its containers use. Raises Fault."""
+        assert selection.makes is not None
+        users = [
+            {"containerName": container, "resourceName": resource, "requestName": request}
+            for container, resource, request in selection.makes.users
+        ]
+        status = {"extendedResourceClaimStatus": {"resourceClaimName": selection.name, "requestMappings": users}}
+        body = msgspec.json.encode({"metadata": {"uid": uid}, "status": status})
+        path = f"/api/v1/namespaces/{selection.namespace}/pods/{name}/status"
+        backoff = Backoff(0.1, 2.0, rng=self._runtime.rng)
+        for tries_left in range(TRIES, -1, -1):
+            try:
+                await self._client.request(
+                    "PATCH", path, body, content_type=MERGE_PATCH, timeout_s=self._request_timeout_s
+                )
+                return
+            except Fenced:
+                raise
+            except Fault as fault:  # the same patch again changes nothing
+                if not (may_be_done(fault) or is_conflict(fault)) or not tries_left:
+                    raise
+                await self._runtime.sleep(backoff.next_s(fault))
+
+    async def delete(self, selection: Selection, uid: str) -> str:
+        """Deallocate and delete the claim for this pod; return the version that must be seen before its next use.
+
+        Repeats until the result is certain. Raises only Fenced.
+        """
+        backoff = Backoff(0.1, 5.0, rng=self._runtime.rng)
+        refusals = 0
+        while True:
+            claim = await self._claims.read(selection, backoff, is_certain=True)
+            if not claim.uid:
+                return next_version(selection.resource_version)
+            if claim.owner_uid != uid or claim.uid != (selection.uid or claim.uid) or {*claim.reserved} - {uid}:
+                return claim.resource_version
+            if claim.deleting and not claim.allocated and FINALIZER not in claim.finalizers:
+                return next_version(claim.resource_version)  # others keep it
+            try:
+                await self._one_step(selection, claim)
+            except Fenced:
+                raise
+            except Fault as fault:
+                is_open = may_be_done(fault) or is_conflict(fault)
+                refusals += not is_open  # perhaps only of a JSON patch whose test failed, since the claim had changed
+                if refusals > TRIES:
+                    await self._runtime.sleep(DENIED_S)
+                    return claim.resource_version
+                await self._runtime.sleep(backoff.next_s(fault))
+
+    async def _one_step(self, selection: Selection, claim: ResourceClaim) -> None:
+        """Take the devices from the claim, then the finalizer, then delete it; each only as it was read."""
+        seen = {"uid": claim.uid, "resourceVersion": claim.resource_version}
+        if claim.allocated or claim.reserved:
+            freed = {"allocation": None, "reservedFor": None, "devices": None}
+            await self._claims.request(selection, "PATCH", {"metadata": seen, "status": freed}, MERGE_PATCH, "status")
+        elif FINALIZER in claim.finalizers:
+            left = [each for each in claim.finalizers if each != FINALIZER]
+            body = [
+                {"op": "test", "path": "/metadata/uid", "value": claim.uid},
+                {"op": "test", "path": "/metadata/resourceVersion", "value": claim.resource_version},
+                {"op": "replace", "path": "/metadata/finalizers", "value": left},
+            ]
+            await self._claims.request(selection, "PATCH", body, JSON_PATCH)
+        else:
+            options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": seen}
+            await self._claims.request(selection, "DELETE", options)
+
+
+def _of(selection: Selection, claim: ResourceClaim, uid: str) -> Selection:
+    """The decision about the claim that exists. Raises ClaimWriteRefused if it is not the pod's."""
+    asks = claim.asks
+    wanted = tuple((each,) for each in selection.makes.requests) if selection.makes is not None else ()
+    if claim.owner_uid != uid or asks is None or asks.requests != wanted:
+        raise ClaimWriteRefused(f'resourceclaim "{selection.name}" was created by somebody else')
+    if claim.deleting:
+        raise ClaimWriteRefused(f'resourceclaim "{selection.name}" is being deleted')
+    return msgspec.structs.replace(
+        selection, uid=claim.uid, resource_version=claim.resource_version, finalizers=claim.finalizers
+    )
+
+
+def _claim(selection: Selection, requests: tuple[DeviceRequest, ...], uid: str, name: str) -> dict[str, Any]:
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid, "controller": True}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {
+            "name": selection.name,
+            "namespace": selection.namespace,
+            "annotations": {EXTENDED_CLAIM: "true"},
+            "ownerReferences": [owner],
+            "finalizers": [FINALIZER],  # which an allocation needs, so that it need not be added
+        },
+        "spec": {
+            "devices": {
+                "requests": [
+                    {
+                        "name": each.name,
+                        "exactly": {
+                            "deviceClassName": each.class_name,
+                            "allocationMode": each.mode,
+                            "count": each.count,
+                        },
+                    }
+                    for each in requests
+                ]
+            }
+        },
+    }

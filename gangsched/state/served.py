@@ -1,0 +1,97 @@
+"""Extended resources that device classes serve: which pods need a claim for them, and what nodes offer of them (A6).
+
+Invariant: a node offers such a resource either by itself, from a device plugin, or through its devices. Of devices the
+columns have an upper limit, so that sums about rooms stay true; which of them a pod gets is decided by `core.devices`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final
+
+import numpy as np
+from msgspec.structs import replace
+
+from gangsched.model.objects import ClaimUse, Node, Pod
+from gangsched.model.snapshot import Bools
+from gangsched.state.storage_cache import StorageCache
+
+_LONGEST_NAME: Final = 253
+_SUFFIX: Final = "-extended-resources-"
+
+
+class ServedResources:
+    """Resources that pods request and classes serve; `names` has those that were met since the classes changed."""
+
+    def __init__(self, storage: StorageCache | None) -> None:
+        """`storage` has the devices; None if they serve no extended resources."""
+        self.names: set[str] = set()
+        self._devices_of = storage.allocator if storage is not None else None
+        self._classes: Mapping[str, str] = {}
+        self._devices: dict[str, int] = {}  # by node
+        self._masks: Mapping[str, Bools] | None = {}
+
+    def claimed(self, pod: Pod) -> tuple[Pod, bool]:
+        """A waiting pod with the claim that serves its extended resources, if it needs one, and whether a name is new.
+
+        A pod that had such a claim keeps it, so that it is deleted even if the class is gone.
+        """
+        others = tuple(use for use in pod.claims if not use.extended)
+        if self._devices_of is None:
+            return replace(pod, claims=others), False
+        served = {each.name for each in pod.shape.extended} & self._classes.keys()
+        if not served and len(others) == len(pod.claims):
+            return pod, False
+        is_new = not served <= self.names
+        self.names |= served
+        return replace(pod, claims=(*others, extended_use(pod))), is_new
+
+    def reclassified(self) -> bool:
+        """Whether other resources are served, or by other classes, than at the last call."""
+        classes = self._devices_of.extended if self._devices_of is not None else {}
+        if classes == self._classes:
+            return False
+        self._classes = classes
+        self._devices.clear()
+        self.names &= classes.keys()
+        return True
+
+    def recount(self, node: str) -> None:
+        """Count the devices of a node again when it is asked for next."""
+        self._devices.pop(node, None)
+
+    def offered(self, node: Node) -> Mapping[str, int]:
+        """What the node offers, with its devices as resources that they serve."""
+        offered = dict(node.allocatable)
+        through = [name for name in self.names if not offered.get(name)]
+        if through and self._devices_of is not None:
+            if node.name not in self._devices:
+                self._devices[node.name] = self._devices_of.offered(node.name)
+            offered |= dict.fromkeys(through, self._devices[node.name])
+        return offered
+
+    def forget_masks(self) -> None:
+        """Record that nodes or what they offer by themselves changed."""
+        self._masks = None
+
+    def masks(self, nodes: Collection[Node]) -> Mapping[str, Bools]:
+        """By resource: `mask[n]` is true if node number n offers it through devices, if at all."""
+        if self._masks is None:
+            self._masks = {name: _without(name, nodes) for name in sorted(self.names)}
+        return self._masks
+
+
+def extended_use(pod: Pod) -> ClaimUse:
+    """The claim that gangsched creates for a pod's extended resources.
+
+    Its name has the pod's uid, so that an attempt whose answer was lost is not repeated under another name.
+    """
+    suffix = f"{_SUFFIX}{pod.uid}"
+    name = pod.name[: _LONGEST_NAME - len(suffix)].rstrip("-.") + suffix
+    return ClaimUse(name, ephemeral=True, device=True, extended=True)
+
+
+def _without(name: str, nodes: Iterable[Node]) -> Bools:
+    mask = np.array([not dict(node.allocatable).get(name) for node in nodes], dtype=np.bool_)
+    mask.flags.writeable = False
+    return mask
