@@ -17,6 +17,7 @@ from control_plane.daemon import Daemon
 from control_plane.following import Following
 
 from tests.e2e import test_devices as devices
+from tests.e2e import test_extended_resources as extended
 from tests.e2e.conftest import PODS
 from tests.e2e.test_preemption_crash import Deadly
 from tests.faults.proxy import FaultProxy
@@ -30,8 +31,11 @@ MEMBERS = 3
 WRITES = 3 * MEMBERS
 #: A finalizer and a status for all; a reservation for each but the first, and a bind for each.
 SHARED_WRITES = 2 + 2 * MEMBERS - 1
+#: A claim, its status, the pod's status and a bind for each member.
+EXTENDED_WRITES = 4 * MEMBERS
 SHORT = "2,6,8"
-AFTER = [number for number in map(int, os.environ.get("CRASH_AFTER", SHORT).split(",")) if number <= WRITES]
+NUMBERS = [*map(int, os.environ.get("CRASH_AFTER", SHORT).split(","))]
+AFTER = [number for number in NUMBERS if number <= WRITES]
 TIMES = int(os.environ.get("CRASH_TIMES", "1"))
 CASES = [
     pytest.param(number, fits, id=f"{number}-{'it fits still' if fits else 'its node is closed'}-{time}")
@@ -43,6 +47,13 @@ CASES = [
 SHARED = [
     pytest.param(number, id=f"{number}-{time}") for time in range(TIMES) for number in AFTER if number <= SHARED_WRITES
 ]
+EXTENDED = [
+    pytest.param(number, fits, id=f"{number}-{'it fits still' if fits else 'its node is closed'}-{time}")
+    for time in range(TIMES)
+    for number in NUMBERS
+    for fits in (True, False)
+    if number <= (EXTENDED_WRITES if fits else 3 * MEMBERS)
+]
 WITHIN_S = 40.0
 
 api = devices.api
@@ -53,7 +64,7 @@ class DeadlyForClaims(Deadly):
 
     def fault_for(self, request: ApiRequest) -> Deadly | None:
         """Itself for every write of a start, and for every one of a dead scheduler."""
-        is_claim = request.resource == "resourceclaims" and request.verb == "patch"
+        is_claim = request.resource == "resourceclaims" and request.verb in {"create", "patch", "delete"}
         return self if is_claim else super().fault_for(request)
 
 
@@ -116,6 +127,40 @@ def test_a_kill_after_any_write_for_a_claim_that_all_share(
             daemon.start()
             nodes = devices.wait_bound(pods, "g-", MEMBERS)
             devices.all_share(api, "common", nodes)
+            assert daemon.complaints() == []
+        finally:
+            daemon.kill()
+
+
+@pytest.mark.parametrize(("number", "fits"), EXTENDED)
+def test_a_kill_after_any_write_for_extended_resources(
+    plane: ControlPlane, api: Api, deadly: tuple[FaultProxy, DeadlyForClaims], number: int, *, fits: bool
+) -> None:
+    """A6: the gang starts whole, and each member has one claim, which its status names; none is left over."""
+    proxy, rule = deadly
+    serving = {"extendedResourceName": extended.NAME, "selectors": [devices.having("model", "h100")["selectors"][0]]}
+    api.post(devices.CLASSES, devices.resource("DeviceClass", "served", serving))
+    of_node = [devices.gpu(f"g{each}", model="h100") for each in range(MEMBERS)]
+    with Following(api, PODS) as pods, Following(api, devices.CLAIMS) as claims:
+        daemon = Daemon(plane, url=proxy.url, extra_args=devices.ALL)
+        daemon.start()
+        try:
+            devices.node(api, "n0", *of_node)
+            rule.writes_left = number
+            make.create_all(api, make.gang("g", members=MEMBERS, spec=extended.wants(1)))
+            assert rule.done.wait(WITHIN_S), "there are fewer writes than that"
+            daemon.kill()
+            proxy.rules.remove(rule)
+            if not fits:
+                api.patch("/api/v1/nodes/n0", {"spec": {"unschedulable": True}})
+                devices.node(api, "n1", *of_node)
+            daemon.start()
+            nodes = devices.wait_bound(pods, "g-", MEMBERS)
+            assert set(nodes.values()) == {"n0" if fits else "n1"}
+            devices.one_each(api, MEMBERS)
+            made = {item["metadata"]["name"] for item in claims.objects().values()}
+            assert made == set(extended.claims_of(pods.objects()).values())
+            assert len(made) == MEMBERS
             assert daemon.complaints() == []
         finally:
             daemon.kill()
