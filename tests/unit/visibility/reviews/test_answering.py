@@ -49,7 +49,7 @@ async def test_suggestions_that_come_too_late_are_left_out(monkeypatch: pytest.M
         yield "a node more"
         sleeps()
 
-    monkeypatch.setattr(processes, "WITHIN_S", 0.5)
+    monkeypatch.setattr(processes, "WITHIN_S", 3.0)  # the plan itself is in time on a machine that does other things
     monkeypatch.setattr(answering, "suggestions", slow)
     assert (await answered())["suggestions"] == ["a node more", MORE]
 
