@@ -13,6 +13,7 @@ import numpy as np
 from gangsched.model.objects import TERMINAL
 from gangsched.model.text import cut
 from gangsched.state.cluster import Cluster
+from gangsched.state.group_record import TABLE, QueueState
 from gangsched.state.members import TAKES_ROOM, Change, State
 from gangsched.state.reporting import reports
 from gangsched.state.reporting.conditions import FACTS_S, NO_NODE, PodCondition
@@ -184,8 +185,8 @@ def rejecting_nodes_are_not_avoided(rejection: Any) -> Any:
 
 @bug("Q3", "state.queueing.queue:Queue.__init__", f"{QUEUEING}/test_queue.py")
 def the_safety_net_is_gone(init: Any) -> Any:
-    def unattended(self: Any, **given: Any) -> None:
-        init(self, **given)
+    def unattended(self: Any, *given: Any, **options: Any) -> None:
+        init(self, *given, **options)
         self._sweep_every_s = math.inf
 
     return unattended
@@ -208,6 +209,28 @@ def every_failed_bind_of_a_plan_backs_off_again(back_off: Any) -> Any:
         back_off(self, group, now_s, **given)
 
     return again
+
+
+@bug("B3", "state.group_record:next_state", f"{STATE}/test_group_record.py")
+def a_group_that_is_woken_backs_off_no_more(_: Any) -> Any:
+    return lambda group, cause: TABLE[QueueState.NEW].get(cause, QueueState.ACTIVE)
+
+
+@bug("Q3", "state.queueing.queue:Queue._become", f"{VALIDATE}")
+def a_parked_group_is_planned_again_and_again(become: Any) -> Any:
+    def ready(self: Any, group: Any, cause: Any) -> None:
+        become(self, group, cause)
+        self._active.add(group.id)
+
+    return ready
+
+
+@bug("I4", "state.group_record:GroupRecord.regroup", f"{STATE}/test_group_record.py")
+def a_group_that_is_formed_anew_has_the_rounds_and_yields_of_the_former(_: Any) -> Any:
+    def same(self: Any, gangs: Any) -> None:
+        self.gangs = gangs
+
+    return same
 
 
 @bug("Q3", "state.queueing.parked:Parked.next_to_wake", f"{QUEUEING}/test_parked.py")

@@ -209,6 +209,11 @@ def what_was_found_of_a_preemptor_is_believed_though_others_may_be_taken_now(not
     return unversioned
 
 
+@bug("V27", "state.preemption.preemptions:Preemptions.gone", f"{STATE}/test_hold_back_times.py")
+def a_group_that_is_gone_holds_others_back(_: Any) -> Any:
+    return lambda self, group: None
+
+
 @bug("V25", "state.queueing.preemptors:Preemptors._pass_on", "unit/state/queueing/test_preemptors.py")
 def the_next_of_a_kind_sleeps_when_the_first_is_gone_before_its_turn(_: Any) -> Any:
     return lambda self, kind: None
