@@ -42,9 +42,10 @@ def prepare(state: SchedulingState, now_s: float, wall_s: float) -> Prepared:
     """Do steps 1 to 4."""
     claims = state.claims_due(now_s)
     overruns = state.overruns.due(now_s, wall_s)
+    state.coming.due(now_s, wall_s)
     state.refresh(now_s)
     nominations = state.preemptions.due(now_s, wall_s)
-    return Prepared([*claims, *nominations, *overruns], overruns)
+    return Prepared([*claims, *nominations, *overruns, *state.coming.take_events()], overruns)
 
 
 def plan_and_commit(

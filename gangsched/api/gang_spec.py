@@ -7,21 +7,21 @@ as written becomes a `Problem` (E4). The order of pods does not matter. Whether 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
 from gangsched.api import keys
 from gangsched.api.dialects.jobset import exclusive_jobs
 from gangsched.api.dialects.kueue import KUEUE_PLACES, stated_by
-from gangsched.api.dialects.leader_worker_set import members_to_come
+from gangsched.api.later_members import ToCome, members_to_come
 from gangsched.api.problem import Problem, bad_value, quoted
 from gangsched.api.slice_layers import format_slices, parse_slices
+from gangsched.api.stated import PODS_NAMED, BadText, Origin, Statement, T, Value, disagreement, statement
 from gangsched.api.values import (
-    BadValue,
-    parse_allow_shared,
     parse_count,
     parse_delay,
+    parse_flag,
     parse_gpu_product,
     parse_groups,
     parse_level,
@@ -49,10 +49,7 @@ __all__ = [
     "preemption_delay",
 ]
 
-T = TypeVar("T")
-
 _DEFAULT: Final = "default"
-_PODS_NAMED: Final = 5
 _PREEMPTION_DELAY_MAX_S: Final = 3600.0
 """Upper limit of preemption delays: an autoscaler that has brought no node within the hour brings none."""
 
@@ -87,9 +84,10 @@ class GangSpec:
     unless `group_problem` says that the declared list omits it; `group` is then the declared list, which is refused
     (I4). `group_problem` may also describe an error of the gang's tree. `parent` is the id of the gang's parent, "" for
     none; `min_children` and `tree_topology` are the number of children and the levels that the gang declares for it
-    (I9). `misplaced` says what is wrong with its topology or tree. `waiting_for` says why the gang is uninitialised,
-    None if it may be scheduled. `unsupported` names requests that gangsched does not support, None for none.
-    `sources` are (value, source) for every value, in a fixed order.
+    (I9). If members are created only after others run, `first` members must exist before a start, else it is 0
+    (B8). `misplaced` says what is wrong with its topology, tree or members to come. `waiting_for` says why the gang is
+    uninitialised, None if it may be scheduled. `unsupported` names requests that gangsched does not support, None for
+    none. `sources` are (value, source) for every value, in a fixed order.
     """
 
     id: str
@@ -109,6 +107,7 @@ class GangSpec:
     parent: str = ""
     min_children: int | None = None
     tree_topology: tuple[str, ...] = ()
+    first: int = 0
     misplaced: str | None = None
     sources: tuple[tuple[str, str], ...] = ()
     problems: tuple[Problem, ...] = ()
@@ -127,41 +126,30 @@ def gang_id(pod: Pod) -> GangRef | None:
     return GangRef(f"{pod.namespace}/{pod.native_group}", True, (keys.NATIVE,)) if pod.native_group else None
 
 
-@dataclass(frozen=True, slots=True)
-class _Value(Generic[T]):
-    """One row of I3's table: the keys of a value in order, its grammar, and the field of the PodGroup's spec.
-
-    `parse` raises BadValue, or returns None for a text that counts as absent.
-    """
-
-    name: str
-    keys: tuple[str, ...]
-    parse: Callable[[str], T | None]
-    field: str = ""
-    show: Callable[[T], str] = str
-
-
 def _listed(ids: tuple[str, ...]) -> str:
     return quoted(", ".join(ids[:10]))
 
 
-_MIN: Final = _Value("min", keys.MIN, parse_count, "minMember")
-_TOTAL: Final = _Value("total", keys.TOTAL, parse_count)
-_MODE: Final = _Value("mode", keys.MODE, parse_mode)
-_WAIT_TIME: Final = _Value(
+_MIN: Final = Value("min", keys.MIN, parse_count, "minMember")
+_TOTAL: Final = Value("total", keys.TOTAL, parse_count)
+_MODE: Final = Value("mode", keys.MODE, parse_mode)
+_WAIT_TIME: Final = Value(
     "wait time", keys.WAIT_TIME, parse_wait_time, "scheduleTimeoutSeconds", lambda seconds: f"{seconds:g}s"
 )
-_GROUP: Final = _Value("groups", keys.GROUPS, parse_groups, show=_listed)
-_PARENT: Final = _Value("parent", keys.PARENT, parse_parent)
-_MIN_CHILDREN: Final = _Value("min children", keys.MIN_CHILDREN, parse_count)
-_MATCH_POLICY: Final = _Value("match policy", keys.MATCH_POLICY, parse_match_policy)
-_SHARED_GPUS: Final = _Value("shared GPUs", keys.ALLOW_SHARED_GPUS, parse_allow_shared)
-_GPU_PRODUCT: Final = _Value("GPU product", keys.GPU_PRODUCT, parse_gpu_product)
-_TOPOLOGY: Final = _Value("topology", keys.TOPOLOGY, parse_topology, show=",".join)
-_KUEUE_TOPOLOGY: Final = _Value("topology for Kueue", keys.KUEUE_TOPOLOGY, parse_level)
-_PREFERRED_TOPOLOGY: Final = _Value("preferred topology", keys.PREFERRED_TOPOLOGY, parse_level)
-_SLICES: Final = _Value("slices", keys.SLICES, parse_slices, show=format_slices)
-_PREEMPTION_DELAY: Final = _Value(
+_GROUP: Final = Value("groups", keys.GROUPS, parse_groups, show=_listed)
+_PARENT: Final = Value("parent", keys.PARENT, parse_parent)
+_MIN_CHILDREN: Final = Value("min children", keys.MIN_CHILDREN, parse_count)
+_MATCH_POLICY: Final = Value("match policy", keys.MATCH_POLICY, parse_match_policy)
+_SHARED_GPUS: Final = Value("shared GPUs", keys.ALLOW_SHARED_GPUS, parse_flag)
+_LEADER_FIRST: Final = Value("leader first", keys.LEADER_FIRST, parse_flag)
+_KEEP_ROOM: Final = Value("keep room", keys.KEEP_ROOM, parse_flag)
+_GPU_PRODUCT: Final = Value("GPU product", keys.GPU_PRODUCT, parse_gpu_product)
+_TOPOLOGY: Final = Value("topology", keys.TOPOLOGY, parse_topology, show=",".join)
+_KUEUE_TOPOLOGY: Final = Value("topology for Kueue", keys.KUEUE_TOPOLOGY, parse_level)
+_LWS_TOPOLOGY: Final = Value("topology for LeaderWorkerSet", keys.LWS_EXCLUSIVE, parse_level)
+_PREFERRED_TOPOLOGY: Final = Value("preferred topology", keys.PREFERRED_TOPOLOGY, parse_level)
+_SLICES: Final = Value("slices", keys.SLICES, parse_slices, show=format_slices)
+_PREEMPTION_DELAY: Final = Value(
     "preemption delay", keys.PREEMPTION_DELAY, parse_delay, show=lambda seconds: f"{seconds:g}s"
 )
 
@@ -190,8 +178,6 @@ def gang_spec(
         min_resources=reader.min_resources(),
         constraints=_constraints(reader, pod_group),
         preemption_delay_s=reader.preemption_delay(defaults),
-        waiting_for=_waiting_for(gang, min_member, missing=missing),
-        pod_group_missing=missing,
         group_problem=None
         if gang in group
         else f"{reader.sources[_GROUP.name]} lists {_listed(group)} but not {_cut(gang)} itself",
@@ -200,14 +186,19 @@ def gang_spec(
         tree_topology=pod_group.tree_topology if pod_group else (),
     )
     reader.problems += exclusive_jobs(reader.stated(), min_member)
-    misplaced = reader.misplaced(spec)
+    coming = reader.members_to_come(spec, pod_group)
+    missing = missing or coming.lacks_pod_group
+    spec = replace(spec, first=coming.first, waiting_for=_waiting_for(gang, min_member, missing=missing))
+    misplaced = reader.misplaced(spec) or coming.invalid
     return replace(
         spec,
         group_problem=spec.group_problem or _tree_problem(gang, group, parent),
         mode=reader.strict(spec),
+        match_policy=reader.once(spec),
         waiting_for=spec.waiting_for or misplaced,
+        pod_group_missing=missing,
         misplaced=misplaced,
-        unsupported=members_to_come(reader.stated(), spec.min_member, pod_group),
+        unsupported=coming.unsupported,
         sources=tuple(reader.sources.items()),
         problems=tuple(reader.problems),
     )
@@ -227,7 +218,8 @@ def _constraints(reader: _SpecReader, pod_group: PodGroup | None) -> PlacementCo
     # What different dialects require holds together: a gang that asked for one rack must not start in two.
     native = pod_group.topology if pod_group is not None else ()
     own, kueue = reader.value(_TOPOLOGY, spec=native or None) or (), reader.value(_KUEUE_TOPOLOGY)
-    topology = tuple(sorted({*own, *native, *((kueue,) if kueue else ())}))
+    lws = reader.optional(_LWS_TOPOLOGY)
+    topology = tuple(sorted({*own, *native, *filter(None, (kueue, lws))}))
     preferred, slices = reader.value(_PREFERRED_TOPOLOGY) or "", reader.value(_SLICES) or ()
     return PlacementConstraints(bool(shared), bool(product), topology, preferred, slices)
 
@@ -251,54 +243,27 @@ def _tree_problem(gang: str, group: tuple[str, ...], parent: str) -> str | None:
     return None
 
 
-class _Origin(NamedTuple):
-    """An object that states values; `pod` is "" for the PodGroup."""
-
-    where: str
-    pod: str
-    gang_metadata: Mapping[str, str]
-
-
-class _Statement(NamedTuple, Generic[T]):
-    """A value as read from one key of one object."""
-
-    value: T
-    key: str
-    text: str
-    source: str
-    pod: str = ""
-
-
-class _Bad(NamedTuple):
-    """A text outside the grammar of its key."""
-
-    key: str
-    text: str
-    why: str
-    origin: _Origin
-
-
 class _SpecReader:
     """Reads values one by one and notes the source of each and what is wrong with the others."""
 
     def __init__(self, declared: Sequence[Pod], pod_group: PodGroup | None) -> None:
         pods = sorted(declared, key=lambda pod: (pod.creation_s, pod.name, pod.uid))
-        self._pods = [_Origin(f"pod {pod.key}", pod.key, stated_by(pod)) for pod in pods]
+        self._pods = [Origin(f"pod {pod.key}", pod.key, stated_by(pod)) for pod in pods]
         where = f"PodGroup {_cut(pod_group.id)}" if pod_group else "PodGroup"
-        self._of_group = _Origin(where, "", dict(pod_group.gang_metadata) if pod_group else {})
+        self._of_group = Origin(where, "", dict(pod_group.gang_metadata) if pod_group else {})
         self._min_resources = pod_group.min_resources if pod_group else ()
         self.sources: dict[str, str] = {}
         self.problems = [Problem("spec", "", "", text) for text in pod_group.problems] if pod_group else []
-        self._bad: dict[str, _Bad] = {}  # the first text of each value, by its name, that is outside its grammar
+        self._bad: dict[str, BadText] = {}  # the first text of each value, by its name, that is outside its grammar
 
     def value(
-        self, asked: _Value[T], *, spec: T | None = None, default: T | None = None, default_source: str = _DEFAULT
+        self, asked: Value[T], *, spec: T | None = None, default: T | None = None, default_source: str = _DEFAULT
     ) -> T | None:
         """The value of a key by the order of `gang_spec`; `spec` is the PodGroup's spec, after its annotations."""
-        read = [_read(origin, asked) for origin in self._pods]
-        of_group, bad_of_group = _read(self._of_group, asked)
+        read = [statement(origin, asked) for origin in self._pods]
+        of_group, bad_of_group = statement(self._of_group, asked)
         if of_group is None and spec is not None:
-            of_group = _Statement(spec, f"spec.{asked.field}", "", self._spec_source(asked.field))
+            of_group = Statement(spec, f"spec.{asked.field}", "", self._spec_source(asked.field))
         stated = [statement for statement, _ in read]
         winner = next((each for each in (*stated[:1], of_group, *stated[1:]) if each is not None), None)
         taken, source = (default, default_source) if winner is None else (winner.value, winner.source)
@@ -307,19 +272,26 @@ class _SpecReader:
         self._report([*(bad for _, of_pod in read for bad in of_pod), *bad_of_group], used, name=asked.name)
         others = [statement for statement in stated if statement is not None and statement.value != taken]
         if others:
-            self.problems.append(_disagreement(others, used))
+            self.problems.append(disagreement(others, used))
         return taken
 
-    def _report(self, found: Sequence[_Bad], used: str, *, name: str) -> None:
+    def _report(self, found: Sequence[BadText], used: str, *, name: str) -> None:
         for bad in {(each.key, each.text): each for each in reversed(found)}.values():  # once, however many carry it
             where, pod, _ = bad.origin
             self._bad.setdefault(name, bad)
             self.problems.append(bad_value(key=bad.key, value=bad.text, why=bad.why, used=used, where=where, pod=pod))
 
-    def value_or(self, asked: _Value[T], default: T, *, spec: T | None = None) -> T:
+    def value_or(self, asked: Value[T], default: T, *, spec: T | None = None) -> T:
         """The value of a key as in `value`, or a default."""
         value = self.value(asked, spec=spec, default=default)
         assert value is not None
+        return value
+
+    def optional(self, asked: Value[T]) -> T | None:
+        """The value of a key that few gangs have; without it there is no source."""
+        value = self.value(asked)
+        if value is None:
+            del self.sources[asked.name]
         return value
 
     def parent(self, gang: str) -> str:
@@ -332,12 +304,12 @@ class _SpecReader:
 
         A default in place of a typo could start the gang in two racks, which is worse than letting it wait.
         """
-        for name in (_TOPOLOGY.name, _KUEUE_TOPOLOGY.name, _SLICES.name, _PARENT.name, _MIN_CHILDREN.name):
-            if (bad := self._bad.get(name)) is not None:
+        for value in (_TOPOLOGY, _KUEUE_TOPOLOGY, _LWS_TOPOLOGY, _SLICES, _PARENT, _MIN_CHILDREN):
+            if (bad := self._bad.get(value.name)) is not None:
                 return f"{bad.key} {quoted(bad.text)} of {bad.origin.where} {bad.why}: correct or remove it"
         for key in KUEUE_PLACES:
             if len({origin.gang_metadata.get(key) for origin in self._pods}) > 1:
-                names = ", ".join(origin.pod for origin in self._pods[:_PODS_NAMED])
+                names = ", ".join(origin.pod for origin in self._pods[:PODS_NAMED])
                 return (
                     f"{key} differs between {names}: gangsched applies it to the whole gang, so set "
                     "the same value on all of its pods, or on none"
@@ -353,13 +325,42 @@ class _SpecReader:
         """Yield each pod that was read, by name, with its keys."""
         return ((origin.pod, origin.gang_metadata) for origin in self._pods)
 
+    def members_to_come(self, spec: GangSpec, pod_group: PodGroup | None) -> ToCome:
+        """Whether members come only after others run."""
+        return members_to_come(
+            _cut(spec.id),
+            [gang_metadata for _, gang_metadata in self.stated()],
+            pod_group,
+            min_member=spec.min_member,
+            total=spec.total,
+            min_resources=spec.min_resources,
+            leader_first=self.optional(_LEADER_FIRST) is True,
+            exclusive=_LWS_TOPOLOGY.name in self.sources,
+            keeps_room=self.optional(_KEEP_ROOM) is True,
+        )
+
+    def once(self, spec: GangSpec) -> MatchPolicy:
+        """The match policy; once-satisfied with members to come, which start after the gang has."""
+        policy, used = spec.match_policy, MatchPolicy.ONCE_SATISFIED
+        if policy is used or not spec.first:
+            return policy
+        text = (
+            f"match policy {policy} cannot be combined with members to come, which start later; {used} is used instead."
+        )
+        self.problems.append(Problem(keys.MATCH_POLICY[0], quoted(policy.value), used.value, text))
+        return used
+
     def strict(self, spec: GangSpec) -> Mode:
-        """The mode; Strict with slices or a parent, since slices and children are placed as a whole."""
-        if spec.mode is Mode.STRICT or not (spec.constraints.slices or spec.parent):
+        """The mode; Strict with slices, a parent or members to come, since all of them are placed as a whole."""
+        if spec.mode is Mode.STRICT or not (spec.constraints.slices or spec.parent or spec.first):
             return spec.mode
-        what, name = ("slices", _SLICES.name) if spec.constraints.slices else ("a parent", _PARENT.name)
+        if spec.constraints.slices:
+            what, name, whole = "slices", _SLICES.name, "which are placed whole"
+        elif spec.parent:
+            what, name, whole = "a parent", _PARENT.name, "whose children are placed whole"
+        else:
+            what, name, whole = "members to come", _MIN.name, "which get room with the others"
         used, source = f"{Mode.STRICT} ({what})", self.sources[_MODE.name]
-        whole = "which are placed whole" if spec.constraints.slices else "whose children are placed whole"
         text = f"mode {spec.mode} ({source}) cannot be combined with {what}, {whole}; {used} is used instead."
         self.problems.append(Problem(keys.MODE[0], quoted(spec.mode.value), used, text))
         self.sources[_MODE.name] = name
@@ -393,7 +394,7 @@ class _SpecReader:
 
         At most one hour (V28).
         """
-        read = [_read(origin, _PREEMPTION_DELAY) for origin in (*self._pods, self._of_group)]
+        read = [statement(origin, _PREEMPTION_DELAY) for origin in (*self._pods, self._of_group)]
         stated = [statement for statement, _ in read[:-1] if statement is not None]
         longest = max(stated, key=lambda each: each.value, default=read[-1][0])
         delay_s = defaults.preempt_delay_s if longest is None else longest.value
@@ -414,36 +415,6 @@ class _SpecReader:
 
     def _spec_source(self, field: str) -> str:
         return f"spec.{field} of {self._of_group.where}"
-
-
-def _read(origin: _Origin, asked: _Value[T]) -> tuple[_Statement[T] | None, list[_Bad]]:
-    """The first valid statement of `origin` among the value's keys, and the bad texts before it."""
-    bad = []
-    for key in asked.keys:
-        text = origin.gang_metadata.get(key)
-        if text is None:
-            continue
-        try:
-            if keys.is_too_long(text):
-                raise BadValue(f"is longer than {keys.LONGEST_VALUE} bytes")
-            value = asked.parse(text)
-        except BadValue as error:
-            bad.append(_Bad(key, text, str(error), origin))
-            continue
-        if value is not None:
-            return _Statement(value, key, text, f"{key} of {origin.where}", origin.pod), bad
-    return None, bad
-
-
-def _disagreement(others: Sequence[_Statement[T]], used: str) -> Problem:
-    first = others[0]
-    named = ", ".join(other.pod for other in others[:_PODS_NAMED])
-    more = f" and {len(others) - _PODS_NAMED} more" if len(others) > _PODS_NAMED else ""
-    text = (
-        f"Members of one gang differ in {first.key}: {named}{more} have {quoted(first.text)}; "
-        f"the value of the oldest member is used instead: {used}."
-    )
-    return Problem(first.key, quoted(first.text), used, text, first.pod)
 
 
 def _cut(gang: str) -> str:

@@ -55,8 +55,13 @@ LWS_GROUP: Final = (LWS_NAME, _LWS + "group-index", _LWS + "template-revision-ha
 stands for all of them in `gang_metadata`."""
 LWS_SIZE: Final = _LWS + "size"
 """Annotation: pods of one group, the minimum of the gang that the group is."""
-LEADER_FIRST: Final = ("gangsched.dev/leader-first", _LWS + "exclusive-topology")
-"""Annotations of pods whose owner creates the other members once a first one has a node; "false" is as good as none."""
+LEADER_FIRST: Final = ("gangsched.dev/leader-first",)
+LWS_EXCLUSIVE: Final = (_LWS + "exclusive-topology",)
+"""Annotations of pods whose owner creates the other members once a first one has a node; the second one is the label
+of nodes of which one domain holds the group."""
+
+LWS_SUBGROUP_EXCLUSIVE: Final = _LWS + "subgroup-exclusive-topology"
+"""Annotation: the label of nodes of which each subgroup has a domain of its own."""
 
 LONGEST_VALUE: Final = 4096
 """In bytes. A longer text is a bad value; of it only so much is kept as shows that (semantics I3)."""
@@ -113,6 +118,8 @@ GROUPS: Final = (K + "groups",)
 PARENT: Final = ("gangsched.dev/parent",)
 MIN_CHILDREN: Final = ("gangsched.dev/min-children",)
 """Our own: the tree that a gang is a child of, and how many of its children start together (I9)."""
+KEEP_ROOM: Final = ("gangsched.dev/keep-room",)
+"""Our own: members that come after others run get their room with the others (B8)."""
 MATCH_POLICY: Final = (K + "match-policy", _LEGACY + "/match-policy")
 
 ALLOW_SHARED_GPUS: Final = ("gangsched.dev/allow-shared-gpus",)
@@ -163,6 +170,7 @@ VALUE_KEYS: Final = frozenset(
         *GROUPS,
         *PARENT,
         *MIN_CHILDREN,
+        *KEEP_ROOM,
         *MATCH_POLICY,
         *ALLOW_SHARED_GPUS,
         *GPU_PRODUCT,
@@ -178,7 +186,7 @@ _POD_GROUP_KEYS: Final = frozenset(key for key in VALUE_KEYS if not key.startswi
 RUN_TIME_KEYS: Final = frozenset({EXPECTED_RUNTIME, SLURM_TIME_LIMIT, KUEUE_MAX_EXEC_TIME})
 _RUN_TIME_KEYS_IN_ORDER: Final = tuple(sorted(RUN_TIME_KEYS))
 _KUEUE_SLICE: Final = frozenset((KUEUE_SLICE_TOPOLOGY, KUEUE_SLICE_SIZE))
-_OF_LWS: Final = frozenset((LWS_SIZE, *LEADER_FIRST))
+OF_LWS: Final = frozenset((LWS_SIZE, LWS_SUBGROUP_EXCLUSIVE, *LEADER_FIRST, *LWS_EXCLUSIVE))
 GANG_LABELS: Final = VALUE_KEYS | {OWNER_GANG, *(each.key for each in IDENTITIES if each.label and not each.opt_in)}
 _JOBSET: Final = frozenset((JOBSET_EXCLUSIVE, JOBSET_NODE_SELECTOR))
 GANG_ANNOTATIONS: Final = (
@@ -240,7 +248,7 @@ def _add_leader_worker_set(
     if named is not None and gang_metadata.get(OWNER_GANG) == OWNER:
         del gang_metadata[OWNER_GANG]  # if it is still there later, it has no effect, which is reported
     if named == group:
-        gang_metadata.update((key, annotations[key]) for key in sorted(_OF_LWS) if annotations.get(key))
+        gang_metadata.update((key, annotations[key]) for key in sorted(OF_LWS) if annotations.get(key))
 
 
 def _kueue_slices(annotations: Mapping[str, str]) -> str:

@@ -26,6 +26,13 @@ def parse_timestamp(text: str) -> int | None:
         return None
 
 
+def time_of_day(at_s: int, wall_s: int) -> str:
+    """The time of day in UTC, `14:05:09`; with its date if that is not the one of `wall_s`."""
+    if at_s // _DAY_S != wall_s // _DAY_S:
+        return format_timestamp(at_s)
+    return f"{at_s // 3600 % 24:02}:{at_s // 60 % 60:02}:{at_s % 60:02}"
+
+
 def format_timestamp(at_s: int, *, seconds: bool = True) -> str:
     """The text of a time: `2026-11-22T14:05:09Z`, or without `seconds` `2026-11-22T14:05Z`.
 

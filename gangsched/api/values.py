@@ -13,7 +13,6 @@ import msgspec
 
 from gangsched.api.problem import quoted
 from gangsched.model.gang import MatchPolicy, Mode
-from gangsched.model.objects import PermitStamp
 
 INT32_MAX: Final = 2**31 - 1
 MOST_GANGS: Final = 32
@@ -37,7 +36,6 @@ _UNIT_NS: Final = {
 }
 _LONGEST_DURATION: Final = 128
 LABEL_KEY: Final = re.compile(r"(?:[a-z0-9.-]{1,253}/)?[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
-_PERMIT: Final = re.compile(r"([0-9]{1,10})/([0-9]{1,10})")
 _NAME: Final = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
 _GANG_ID: Final = re.compile(r"[^/\s]+/[^/\s]+")
 
@@ -127,8 +125,8 @@ def parse_match_policy(text: str) -> MatchPolicy:
         raise BadValue(f"is none of {', '.join(MatchPolicy)}") from None
 
 
-def parse_allow_shared(text: str) -> bool:
-    """Whether members may use GPUs that several pods share: the text is true or false."""
+def parse_flag(text: str) -> bool:
+    """A text that is true or false."""
     if text not in {"true", "false"}:
         raise BadValue("is neither true nor false")
     return text == "true"
@@ -156,14 +154,3 @@ def parse_level(text: str) -> str | None:
     if text and not LABEL_KEY.fullmatch(text):
         raise BadValue("is not a label key")
     return text or None
-
-
-def parse_permit(text: str) -> PermitStamp | None:
-    """The stamp of a Permit, "<min>/<epoch>"; None for any other text (semantics B4)."""
-    match = _PERMIT.fullmatch(text)
-    return None if match is None else PermitStamp(int(match[1]), int(match[2]))
-
-
-def format_permit(stamp: PermitStamp) -> str:
-    """The text that `parse_permit` reads."""
-    return f"{stamp.min_member}/{stamp.epoch}"

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 
 import numpy.ma  # noqa: F401  # else `np.unique` imports it in the middle of a plan, which takes 30 ms
 
-from gangsched.core import diagnosis, post_filter, pre_filter, rounds, trees
+from gangsched.core import diagnosis, post_filter, pre_filter, rounds, stand_ins, trees
 from gangsched.core.chosen_devices import with_devices
 from gangsched.core.last_ends import LastEnds
 from gangsched.core.messages import placing
@@ -139,6 +139,7 @@ def plan(
         tried += verdict.round.attempted if verdict.round else 1
         if snapshot.nominated:
             ledger.fulfill(group.id, {each.pod.uid for each in (*verdict.binds, *verdict.holds)})
+            stand_ins.fulfill(whole.get(group.id, group).gangs, verdict, ledger)
         if ledger.last_ends is not None:
             ledger.last_ends.take(verdict.binds, group)
         # 7. Its reservation, before those behind it are tried
@@ -162,7 +163,7 @@ def plan(
         first = {name: with_devices(verdict, ledger) for name, verdict in first.items()}
     reservations = standing.result(first) if standing is not None else None
     return Plan(
-        tuple(first.values()),
+        tuple(map(stand_ins.split, first.values())),
         left,
         pods_tried=tried,
         reservations=reservations,

@@ -288,17 +288,17 @@ class Ledger:
         if (respected, spared) == before:
             return
         with self.work.unlimited():  # nothing would roll back one half of it
-            self._promise(self._within(self._spared), 1)
+            self.promise(self.respected(self._spared), 1)
             first, last = sorted((self._respected, respected))
             for level in promises.levels[first:last]:
                 self._promise_level(level, 1 if respected > self._respected else -1)
             if first != last:  # the sums have the room of those who are placed, too
                 lowest, highest = promises.levels[last - 1].priority, promises.levels[first].priority
                 moved = [each for each in self._fulfilled.values() if lowest <= each.pod.priority <= highest]
-                self._promise(moved, -1 if respected > self._respected else 1)
+                self.promise(moved, -1 if respected > self._respected else 1)
             self._journal.append(partial(Ledger._respect, before=before))
             self._respected, self._spared = respected, spared
-            self._promise(self._within(spared), -1)
+            self.promise(self.respected(spared), -1)
 
     def _respect(self, before: tuple[int, str]) -> None:
         self._respected, self._spared = before
@@ -318,17 +318,17 @@ class Ledger:
         """Record that these pods of a group are placed, so their nominations, if any, no longer reserve room."""
         there = self._snapshot.nominated.by_group.get(group, {}).values()
         if there and group != self._spared:
-            self._promise([each for each in self._within(group) if each.pod.uid in uids], -1)
+            self.promise([each for each in self.respected(group) if each.pod.uid in uids], -1)
         self._fulfilled |= {each.pod.uid: each for each in there if each.pod.uid in uids}
 
-    def _within(self, group: str) -> Sequence[Nomination]:
+    def respected(self, group: str) -> Sequence[Nomination]:
         """The nominations of a group among those respected now."""
         promises = self._snapshot.nominated
         there = promises.by_group.get(group, {}).values() if group and self._respected else ()
         lowest = promises.levels[self._respected - 1].priority if there else 0
         return [each for each in there if each.pod.priority >= lowest and each.pod.uid not in self._fulfilled]
 
-    def _promise(self, nominations: Sequence[Nomination], sign: int) -> None:
+    def promise(self, nominations: Sequence[Nomination], sign: int) -> None:
         """Take the room of nominations (+1) or give it back (-1), but for what is in use by those who leave for it."""
         self.move(((each.pod, each.node) for each in nominations), sign)
         if any(each.freed for each in nominations):

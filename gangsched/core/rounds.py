@@ -27,6 +27,7 @@ from gangsched.core.search.find import STEPS, Found, find, find_slices, reserved
 from gangsched.core.search.lacks import slices_lack
 from gangsched.core.search.preferred import scopes
 from gangsched.core.search.slices import Slice, alone, is_sliced, units
+from gangsched.core.stand_ins import own_room
 from gangsched.core.work import OutOfWork
 from gangsched.model.gang import Gang, Group, Placement, Refusal
 from gangsched.model.gpu_policy import PlainReplicas
@@ -151,14 +152,18 @@ def place_alone(pods: Sequence[Pod], group: Group, ledger: Ledger) -> Trial:
     with ledger.within(pinned(group, ledger) or EVERYWHERE):
         if ledger.progress is not None:
             ledger.progress.resume(pods, ledger)
-        for run in _runs([pod for pod in pods if pod.uid not in of_slices] if of_slices else pods, ledger):
+        by_gang = {pod.uid for gang in group.gangs if gang.promised for pod in (*gang.retry, *gang.pending)} | of_slices
+        for run in _runs([pod for pod in pods if pod.uid not in by_gang] if by_gang else pods, ledger):
             trial.attempt("", run, group, ledger)
-        if of_slices:
-            waiting = {pod.uid for pod in pods}
-            for gang in group.gangs:
-                own = [pod for pod in (*gang.retry, *gang.pending) if pod.uid in waiting]
+        waiting = {pod.uid for pod in pods} if by_gang else frozenset[str]()
+        for gang in group.gangs if by_gang else ():
+            own = [pod for pod in (*gang.retry, *gang.pending) if pod.uid in waiting]
+            with own_room(gang, ledger):
                 if gang.constraints.slices:
                     _join(gang, own, "", trial, group, ledger)
+                elif gang.promised:
+                    for run in _runs(own, ledger):
+                        trial.attempt("", run, group, ledger)
     return trial
 
 

@@ -26,6 +26,8 @@ PLAIN: Final = "pod:"
 """Begins the id of a plain pod, and of its group."""
 TREE: Final = "tree:"
 """Begins the id of the group of a parent's children (I9), which may be a gang's id without it."""
+TO_COME: Final = "to-come:"
+"""Begins the uid of the stand-in for a member that does not exist yet (B8); the id of its gang follows."""
 
 
 class Mode(StrEnum):
@@ -94,6 +96,9 @@ class Gang:
 
     Slices: if the members are `indexed`, slices are formed by `Pod.index`. `standing` are the index and the node of
     each member that has a node.
+
+    Members that are created after others run (B8): until the gang has started, `to_come` are stand-ins for them, and a
+    group's view has them among `pending` (`with_all`). After that, `promised` are the stand-ins that still have room.
     """
 
     id: str
@@ -129,6 +134,13 @@ class Gang:
     preemption_delay_s: float = 0.0
     indexed: bool = False
     standing: tuple[tuple[int, str], ...] = ()
+    to_come: tuple[Pod, ...] = ()
+    promised: tuple[Placement, ...] = ()
+
+    @property
+    def least(self) -> int:
+        """The number of members that a start needs room for: with members to come all of them."""
+        return self.total if self.to_come else self.min_member
 
     @property
     def free_running(self) -> bool:
@@ -244,6 +256,21 @@ class Group:
 def namespace_of(key: str) -> str:
     """Namespace of a gang or group, by its id."""
     return key.removeprefix(PLAIN).removeprefix(TREE).partition("/")[0]
+
+
+def is_to_come(uid: str) -> bool:
+    """Whether the uid is that of a stand-in for a member to come."""
+    return uid.startswith(TO_COME)
+
+
+def room_key(gang: str) -> str:
+    """Whom room for members to come is promised to: its gang alone, not the other gangs of its group."""
+    return f"{TO_COME}{gang}"
+
+
+def gang_to_come(uid: str) -> str:
+    """The gang of a member to come, by the uid of its stand-in; "" for any other uid."""
+    return uid.removeprefix(TO_COME).rpartition("#")[0] if is_to_come(uid) else ""
 
 
 def shown(group_id: str) -> str:

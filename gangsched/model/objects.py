@@ -148,15 +148,27 @@ class ClaimUse(msgspec.Struct, frozen=True, gc=False):
         return f"{DEVICES}/{namespace}/{self.name}" if self.device else f"{namespace}/{self.name}"
 
 
+class PromisedRoom(NamedTuple):
+    """Room that a Permit promised to the gang's members to come (semantics B8): the nodes with their number of members,
+    present or to come; what each member to come requests; and the epoch second at which the promise ends.
+    """
+
+    until_s: int
+    each: ResourceVector
+    places: tuple[tuple[str, int], ...]
+
+
 class PermitStamp(NamedTuple):
     """Identifies the Permit that a pod passed with its gang: the gang's minimum at that time, and the number of that
     start (`epoch`), which increases by one.
 
     Every bind of a member writes it as an annotation, so that a restart knows which gangs were started (semantics B4).
+    Binds of the Permit itself also write the `room` that was promised to members to come (B8).
     """
 
     min_member: int
     epoch: int
+    room: PromisedRoom | None = None
 
 
 DAEMON_KINDS = frozenset({"DaemonSet", "Node"})

@@ -70,6 +70,7 @@ class Verdict:
     round: Round | None = None
     binds: tuple[Placement, ...] = ()
     holds: tuple[Placement, ...] = ()
+    rooms: tuple[Placement, ...] = ()
     releases: tuple[str, ...] = ()
     notes: tuple[tuple[str, Refusal], ...] = ()
     needs: tuple[Need, ...] = ()
@@ -83,7 +84,7 @@ class Verdict:
 
     def carried_out(self) -> Verdict:
         """The verdict as it is stored after its commit: without copies of the placed pods."""
-        return replace(self, binds=(), holds=(), releases=(), sent=len(self.binds))
+        return replace(self, binds=(), holds=(), rooms=(), releases=(), sent=len(self.binds))
 
     @property
     def moves(self) -> bool:

@@ -46,3 +46,5 @@ class EventReason(StrEnum):
     PREEMPTED = "Preempted"
     NOMINATION_LOST = "NominationLost"
     PREEMPTION_DELAYED = "PreemptionDelayed"
+    ROOM_KEPT = "RoomKept"
+    ROOM_RELEASED = "RoomReleased"

@@ -14,6 +14,7 @@ import numpy as np
 from gangsched.core.queue_sort import group_key
 from gangsched.core.reserve import Ledger
 from gangsched.core.search.domains import keeps_together
+from gangsched.core.stand_ins import fulfill, with_all
 from gangsched.model.gang import Group, Placement
 from gangsched.model.objects import PermitStamp
 from gangsched.model.plan import Need, Verdict
@@ -31,6 +32,7 @@ from gangsched.state.members import Change, Member, State
 from gangsched.state.queueing.queue import Queue
 from gangsched.state.reporting.gang_numbers import GangCounts
 from gangsched.state.reporting.reports import Reports
+from gangsched.state.room_to_come import RoomToCome
 
 OF_A_FAILED_BIND = frozenset({State.KEPT, State.RETRY})
 WAITING_WITH_ROOM = frozenset({Reason.HOLDING, Reason.UNSCHEDULABLE, Reason.YIELDED})
@@ -49,6 +51,7 @@ class Committer:
         claims: ClaimBinding,
         counts: GangCounts,
         holds: Holds,
+        coming: RoomToCome,
         *,
         names: Set[str],
         rank: Callable[[Group], Rank] = group_key,
@@ -62,6 +65,7 @@ class Committer:
         self._claims = claims
         self._counts = counts
         self._holds = holds
+        self._coming = coming
         self._names = names
         self._rank = rank
 
@@ -72,11 +76,11 @@ class Committer:
         If a node changed since `planned_on`, its labels may have changed, so required domains and slices are checked,
         too.
         """
-        placements = (*verdict.binds, *verdict.holds)
+        placements = (*verdict.binds, *verdict.holds, *verdict.rooms)
         if newest.table is not planned_on.table:
             placed = [(each.pod, each.node) for each in placements]
             record = self._registry.groups[verdict.group]
-            gangs = tuple(self._registry.view(gang) for gang in record.gangs)
+            gangs = tuple(with_all(self._registry.view(gang), self._registry.policy) for gang in record.gangs)
             group = Group(id=verdict.group, gangs=gangs, min_children=record.min_children, topology=record.topology)
             if not keeps_together(group, placed, newest.table):
                 return False
@@ -88,6 +92,7 @@ class Committer:
                 newest.reserve((placement.pod,), np.array([index]), np.array([1]))
         if all(newest.fits_still(placement.pod, placement.node) for placement in placements):
             newest.fulfill(verdict.group, {each.pod.uid for each in placements})
+            fulfill(map(self._registry.view, self._registry.groups[verdict.group].gangs), verdict, newest)
             return True
         newest.rollback(checkpoint)
         return False
@@ -100,6 +105,9 @@ class Committer:
             self._place(self._members[placement.pod.uid], placement, Change.HOLD)
         records = [self._registry.gangs[gang] for gang in group.gangs]
         stamps = {record.id: record.stamp() for record in records if verdict.binds and not record.plain}
+        for gang_id, room in self._coming.promise(verdict, now_s).items():
+            stamps[gang_id] = stamps[gang_id]._replace(room=room)
+        self._coming.took(verdict, map(self._registry.view, group.gangs))
         together = self._waiting_together(records, verdict)
         actions: list[Action] = []
         for each in verdict.binds:

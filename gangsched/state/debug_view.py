@@ -7,6 +7,7 @@ seconds relative to `now_s`, because values of a monotonic clock are meaningless
 from __future__ import annotations
 
 import math
+from collections import Counter
 from typing import TypeAlias
 
 from gangsched.api.slice_layers import format_slices
@@ -66,6 +67,7 @@ def describe_gang(state: SchedulingState, gang_id: str, *, now_s: float) -> Json
         "spec": _spec(record),
         "problems": [problem.text for problem in record.problems],
         "members": _members(record),
+        "roomForMembersToCome": Counter(each.node for each in state.coming.shown().get(gang_id, ())),
         "domains": _domains(state, group, now_s),
         **_of_group(state, group, now_s),
     }

@@ -19,6 +19,7 @@ from gangsched.model.objects import Phase, Pod, PodGroup
 from gangsched.model.reasons import Reason
 from gangsched.state.gangs import WAITING, GangRecord, newest
 from gangsched.state.members import STARTED, Member, State
+from gangsched.state.members_to_come import with_members_to_come
 
 UNBOUND = frozenset(
     {State.PENDING, State.GATED, State.HELD, State.KEPT, State.RETRY, State.WAITING_FOR_CLAIMS, State.BINDING}
@@ -68,6 +69,7 @@ def gang_view(record: GangRecord, policy: GpuPolicy) -> Gang:
     gang = _declared(gang, record.spec, record.pod_group)
     if record.pod_group is not None and record.pod_group.of_tasks:
         gang = _within_tasks(gang, dict(record.pod_group.of_tasks), [member.pod for member in started])
+    gang = with_members_to_come(gang, record, policy)
     if not gang.constraints.slices:
         record.index_problem = None
         return gang

@@ -6,7 +6,7 @@ with the same name is another member (semantics I6).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from gangsched.api import keys
@@ -14,7 +14,7 @@ from gangsched.api.gang_spec import GangDefaults, GangSpec, gang_id, gang_spec, 
 from gangsched.api.problem import Problem
 from gangsched.api.run_time import UNKNOWN, RunTime, enforced, longest, run_time
 from gangsched.model.gang import MatchPolicy, namespace_of
-from gangsched.model.objects import TERMINAL, PermitStamp, Phase, Pod, PodGroup
+from gangsched.model.objects import TERMINAL, PermitStamp, Phase, Pod, PodGroup, PromisedRoom, Shape
 from gangsched.state.members import KEEPS_STAMP, STARTED, Member, State
 from gangsched.state.reporting.reported import Reported
 from gangsched.state.roster import Roster
@@ -70,6 +70,16 @@ class GangRecord:
     wait: GangWait | None = None
     #: The last run, by the epoch of its Permit, that was reported as longer than declared (H11).
     told_run: int | None = None
+    #: Promised room of members to come whose promise has ended (B8), and nodes on which it was lost.
+    room_over: PromisedRoom | None = None
+    room_lost: frozenset[str] = frozenset()
+    #: Why no room is kept for members to come.
+    room_problem: Problem | None = None
+    #: What a worker of another group of its LeaderWorkerSet asks for.
+    worker: Shape | None = None
+    #: Stamps count as proven: it is not known yet whether a policy guards them.
+    trusts_stamps: bool = False
+    _shape_to_come: tuple[object, Shape] | None = None
     _reported: Reported | None = None
 
     @property
@@ -129,8 +139,8 @@ class GangRecord:
     @property
     def problems(self) -> tuple[Problem, ...]:
         """Invalid values on its pods and its PodGroup (semantics E4)."""
-        of_indexes = () if self.index_problem is None else (self.index_problem,)
-        return (*(self.spec.problems if self.spec is not None else ()), *self.run_time.problems, *of_indexes)
+        own = (each for each in (self.index_problem, self.room_problem) if each is not None)
+        return (*(self.spec.problems if self.spec is not None else ()), *self.run_time.problems, *own)
 
     @property
     def stated_run_time(self) -> str | None:
@@ -187,11 +197,21 @@ class GangRecord:
         return len(self.of(*STARTED)) + succeeded < needed
 
     def stamp(self) -> PermitStamp:
-        """The stamp for a member's bind: that of the Permit passed, or the next one (semantics B4)."""
+        """The stamp for a member's bind: that of the Permit passed, or the next one (semantics B4).
+
+        Its minimum are the members that the Permit needs: without those to come (B8).
+        """
         if (permit := self.passed) is not None:
-            return permit
-        before = newest(self.members.values())
-        return PermitStamp(self.spec.min_member or 0 if self.spec else 0, before.epoch + 1 if before else 1)
+            return permit._replace(room=None)
+        before, spec = newest(self.members.values()), self.spec
+        least = (spec.first or spec.min_member or 0) if spec is not None else 0
+        return PermitStamp(least, before.epoch + 1 if before else 1)
+
+    def shape_to_come(self, key: object, make: Callable[[], Shape]) -> Shape:
+        """The shape of members to come; the same object while `key` stays, since shapes are compared by identity."""
+        if self._shape_to_come is None or self._shape_to_come[0] != key:
+            self._shape_to_come = key, make()
+        return self._shape_to_come[1]
 
     def note_whose(self, names: frozenset[str]) -> None:
         """Update whether gangsched schedules any member; unchanged while there are no members (semantics I1)."""

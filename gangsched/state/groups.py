@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from gangsched.api.gang_spec import GangDefaults
 from gangsched.core import trees
+from gangsched.core.stand_ins import with_all
 from gangsched.model.gang import TREE, Gang, Group, Refusal, namespace_of
 from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.reasons import Reason
@@ -22,6 +23,7 @@ from gangsched.model.text import named
 from gangsched.state.gang_view import gang_view
 from gangsched.state.gangs import GangRecord
 from gangsched.state.group_record import GroupRecord
+from gangsched.state.members_to_come import SiblingWorkers
 from gangsched.state.podgroup_names import PodGroupNames
 
 POD_GROUP_WAIT_S = 1.0
@@ -62,6 +64,8 @@ class Registry:
         self._names = names
         self.defaults = defaults
         self.policy = policy
+        self._workers = SiblingWorkers()
+        self.trusts_stamps = True  # until it is known whether a policy guards them (B8)
         self._dirty: dict[str, None] = {}
         self._ignored: frozenset[str] = frozenset()
         self._mentioned_by: dict[str, dict[str, None]] = {}
@@ -112,7 +116,7 @@ class Registry:
             if kept != record.avoid:
                 record.avoid, record.view = kept, None
         if record.view is None:
-            gangs = tuple(self._views[gang_id] for gang_id in record.gangs)
+            gangs = tuple(with_all(self._views[gang_id], self.policy) for gang_id in record.gangs)
             pods = [pod for gang in gangs for pod in (*gang.pending, *gang.retry)]
             pods += [placement.pod for gang in gangs for placement in (*gang.kept, *gang.held)]
             view = Group(
@@ -216,6 +220,8 @@ class Registry:
 
     def _view(self, record: GangRecord, now_s: float) -> Gang:
         record.note_whose(self._names)
+        record.trusts_stamps = self.trusts_stamps
+        self._workers.note(record)
         view = gang_view(record, self.policy)
         if view.uninitialised is None or record.pod_group is not None:
             self._found(record.id)
@@ -271,6 +277,7 @@ class Registry:
         self._unmention(record, _named_by(record))
         del self.gangs[record.id]
         self._found(record.id)
+        self._workers.forget(record.id)
         self._views.pop(record.id, None)
 
     def _regroup(self, gang_ids: set[str]) -> dict[str, GroupRecord]:

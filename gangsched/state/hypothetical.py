@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from gangsched.api import keys
 from gangsched.api.gang_spec import GangDefaults
+from gangsched.core.stand_ins import with_all
 from gangsched.model.gang import Gang, Group, Mode
 from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.objects import Pod, PodGroup
@@ -48,7 +49,7 @@ def hypothetical(wanted: Wanted, defaults: GangDefaults, policy: GpuPolicy, *, c
     record.read_run_time(defaults.expected_runtime_s)
     record.read_spec(defaults=defaults)
     assert record.spec is not None
-    gang = _with(gang_view(record, policy), wanted)
+    gang = with_all(_with(gang_view(record, policy), wanted), policy)
     priority = max((pod.priority for pod in wanted.pods), default=0)
     others = tuple(other for other in record.spec.group if other != wanted.id)
     problems = tuple(problem.text for problem in record.problems)

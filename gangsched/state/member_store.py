@@ -142,7 +142,10 @@ class MemberStore:
         Proven stamps stay proven: a stamp is read once, when its pod is first seen bound.
         """
         self.stamps.guarded_since_s = since_s
+        is_first, self._registry.trusts_stamps = self._registry.trusts_stamps, False
         for member in self._members.values():
+            if is_first and member.permit is not None and member.permit.room is not None:
+                self._registry.touch(member.gang)
             if not member.is_proven and member.permit == member.pod.permitted and self.stamps.guard(member.pod):
                 member.is_proven = True
                 self._registry.touch(member.gang)

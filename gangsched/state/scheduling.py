@@ -46,6 +46,7 @@ from gangsched.state.reserving.expected_ends import LATE_S, ExpectedEnds
 from gangsched.state.reserving.overdue import Overdue
 from gangsched.state.reserving.overruns import Overruns
 from gangsched.state.reserving.reservations import StandingReservations
+from gangsched.state.room_to_come import RoomToCome
 from gangsched.state.rule_set import Rules
 from gangsched.state.unfinished import UnfinishedLook
 
@@ -103,6 +104,7 @@ class SchedulingState:
             rules.reservations, self.expected_ends, self.cluster, self.registry, self.queue, policy=rules.policy
         )
         self.holds = Holds(self.cluster, self.registry, self.queue)
+        self.coming = RoomToCome(self.cluster, self.registry)
         self._committer = Committer(
             self.members,
             self.cluster,
@@ -112,6 +114,7 @@ class SchedulingState:
             self.claims,
             self.counts,
             self.holds,
+            self.coming,
             names=rules.scheduler_names,
             rank=self.reservations.rank,
         )
@@ -190,6 +193,8 @@ class SchedulingState:
             self.reports.reservations.gone(group)
         self._unfinished.forget(refreshed.changed | gone)
         self.preemptions.running.forget(refreshed.forgotten)
+        of_groups = (group.gangs for group in changed)
+        self.coming.changed(refreshed.forgotten.union(*of_groups))
         idle = self._idle(refreshed.changed, now_s) if self.holds.any_yielded else set()
         self.holds.end_yields(gone | idle)
         for group in changed:
@@ -216,6 +221,7 @@ class SchedulingState:
         if self.queue.passed:
             self.queue.wake_behind(self._open_room(), heads)
         moved = self.cluster.take_moved()
+        self.coming.look(moved)
         self.holds.look(freed, moved, now_s)
         self._look_at_preemptors(freed | moved, refreshed.changed, now_s)
         if freed or pods_changed:
@@ -387,17 +393,9 @@ class SchedulingState:
             for gang_id in self._keeping & self.registry.gangs.keys()
             for member in self.registry.gangs[gang_id].of(State.KEPT)
         )
-        parts = (
-            self.registry,
-            self.queue,
-            *((self.reports,) if reporting else ()),
-            self.claims,
-            self.preemptions,
-            self.reservations,
-            self.overruns,
-            self.overdue,
-        )
-        known = (*(part.next_deadline_s() for part in parts), *clocks, *kept)
+        parts = (self.registry, self.queue, self.claims, self.preemptions, self.reservations, self.overruns)
+        others = (self.overdue, self.coming, *((self.reports,) if reporting else ()))
+        known = (*(part.next_deadline_s() for part in (*parts, *others)), *clocks, *kept)
         return min((deadline for deadline in known if deadline is not None), default=None)
 
     def take_reports(self, *, now_s: float, wall: str, everything: bool = False) -> list[Report]:

@@ -87,6 +87,7 @@ def _of_room(state: SchedulingState, members: list[Member]) -> Iterator[str]:
     nominated = {m.pod.uid: m.pod.nominated_node for m in members if m.state is State.FOREIGN and m.pod.nominated_node}
     for record in state.preemptions.nominations.all():
         nominated |= {uid: nominee.node for uid, nominee in record.nominees.items()}
+    nominated |= {each.pod.uid: each.node for places in state.coming.shown().values() for each in places}
     if {each.pod.uid: each.node for each in snapshot.nominations} != nominated:
         yield f"{snapshot.nominations} are kept as promised, and should be {nominated}"
     lowest = min((member.pod.priority for member in members if member.node), default=None)
@@ -131,6 +132,11 @@ def _of_nominations(state: SchedulingState) -> Iterator[str]:
     for record in nominations.all():
         if record.victims.keys() != record.fates.keys():
             yield f"the nomination of {record.group} has fates of others than its victims"
+    shown = state.coming.shown()
+    for gang_id, group_id in state.registry.group_of.items():
+        wanted = state.registry.view(gang_id).promised
+        if not state.registry.is_touched(group_id) and shown.get(gang_id, ()) != wanted:
+            yield f"members to come of gang {gang_id} are promised {shown.get(gang_id)}, and should be {wanted}"
     taken = {group_id for group_id, group in state.registry.groups.items() if group.taken is not None}
     if taken != nominations.taken.now().keys() & state.registry.groups.keys():
         yield f"groups {sorted(taken)} believe that they are evicted, and {sorted(nominations.taken.now())} are"

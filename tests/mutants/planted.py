@@ -6,6 +6,7 @@ from tests.mutants import (  # noqa: F401
     planted_devices,
     planted_gangs,
     planted_histories,
+    planted_members_to_come,
     planted_plans,
     planted_preemption,
     planted_requests,

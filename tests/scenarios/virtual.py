@@ -24,7 +24,7 @@ from structlog.testing import capture_logs
 
 from gangsched import parameters
 from gangsched.api.keys import PERMITTED, SIGS, TIMEOUT, X_K8S
-from gangsched.api.values import format_permit
+from gangsched.api.permits import format_permit
 from gangsched.core.cycle import Limits
 from gangsched.kube.read import resources, store
 from gangsched.kube.read.podgroup_store import PodGroupStore

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import assert_never
 
-from gangsched.api.timestamps import format_timestamp
+from gangsched.api.timestamps import time_of_day
 from gangsched.model.gang import Placement, Refusal
 from gangsched.model.preemption import NotHelpful, Obstacle, UnitKind, Victim
 from gangsched.model.protocol import ObjectRef
@@ -25,7 +25,9 @@ def nominated(placements: Sequence[Placement], *, pods: int, gangs: int, deadlin
     nodes = sorted({placement.node for placement in placements})
     more = f" and {counted(len(nodes) - 1, 'more node')}" if len(nodes) > 1 else ""
     of_gangs = f" of {counted(gangs, 'gang')}" if gangs else ""
-    waiting = f"waiting for {counted(pods, 'pod')}{of_gangs} to end, until {_until(deadline_s, wall_s)} at the latest"
+    waiting = (
+        f"waiting for {counted(pods, 'pod')}{of_gangs} to end, until {time_of_day(deadline_s, wall_s)} at the latest"
+    )
     return Refusal(Reason.PREEMPTING, f"nominated to {nodes[0]}{more}", waiting)
 
 
@@ -145,18 +147,8 @@ def short_duration(seconds: float) -> str:
 
 def _moment(epoch_s: int) -> str:
     """The time of day in UTC, without seconds where they are 0."""
-    clock = _clock(epoch_s)
+    clock = time_of_day(epoch_s, epoch_s)
     return f"{clock.removesuffix(':00')}Z"
-
-
-def _until(epoch_s: int, wall_s: int) -> str:
-    """The time of day in UTC; with its date where that is not today."""
-    return _clock(epoch_s) if epoch_s // 86_400 == wall_s // 86_400 else format_timestamp(epoch_s)
-
-
-def _clock(epoch_s: int) -> str:
-    """The time of day in UTC."""
-    return f"{epoch_s // 3600 % 24:02}:{epoch_s // 60 % 60:02}:{epoch_s % 60:02}"
 
 
 def _named(by: ObjectRef, namespace: str) -> str:

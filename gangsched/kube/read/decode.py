@@ -22,7 +22,7 @@ from gangsched.api.keys import (
     pod_gang_metadata,
     run_time_metadata,
 )
-from gangsched.api.values import parse_permit
+from gangsched.api.permits import parse_permit
 from gangsched.kube.http.faults import Fault
 from gangsched.kube.read.inter_pod import label_selector
 from gangsched.kube.read.scheduler_names import SchedulerNames

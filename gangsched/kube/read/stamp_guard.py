@@ -48,7 +48,7 @@ class StampGuard:
         self._client = client
         self._sink = sink
         self._runtime = runtime
-        self._told: int | None = None
+        self._told: int | None = -1  # no answer yet
 
     async def run(self) -> None:
         """Check once a minute; more often while the API server does not answer."""

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from gangsched.api.keys import PERMITTED
-from gangsched.api.values import format_permit
+from gangsched.api.permits import format_permit
 from gangsched.kube.read.wire import Ignored
 from gangsched.model.protocol import Bind, BindFailed, BindGone, Bound, Outcome
 

@@ -23,10 +23,12 @@ ANNOTATIONS = (
     keys.GANG_ANNOTATIONS
     | keys.VALUE_KEYS
     | keys.RUN_TIME_KEYS
+    | keys.OF_LWS
     | {keys.PERMITTED, keys.TIMEOUT, MIRROR, BIND_COMPLETED, SELECTED_NODE, OLD_STORAGE_CLASS}
 )
 LABELS = (
     keys.GANG_LABELS
+    | {*keys.LWS_GROUP}
     | keys.RUN_TIME_KEYS
     | {PRODUCT_LABEL, SHARING_LABEL, SHARED_RESOURCE, *TOPOLOGY_KEYS, *ZONE_LABELS}
     | {"kubernetes.io/hostname", "kubernetes.io/metadata.name"}

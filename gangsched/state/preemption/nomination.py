@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from math import inf
 
-from gangsched.model.gang import Placement, Refusal
+from gangsched.model.gang import Placement, Refusal, is_to_come
 from gangsched.model.nominated_room import Nomination
 from gangsched.model.objects import Pod
 from gangsched.model.preemption import Preemption, UnitKind, Victim
@@ -121,7 +121,7 @@ class NominationRecord:
     @property
     def members(self) -> tuple[NominatedMember, ...]:
         """Existing members, for the writer."""
-        return tuple(nominated(each) for each in self.placements)
+        return tuple(nominated(each) for each in self.placements if not is_to_come(each.pod.uid))
 
     @property
     def marked_first(self) -> Collection[Victim]:

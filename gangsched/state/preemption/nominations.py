@@ -14,7 +14,7 @@ from itertools import count
 from operator import attrgetter
 
 from gangsched.core.messages import preempting
-from gangsched.model.gang import Refusal
+from gangsched.model.gang import Refusal, gang_to_come, is_to_come
 from gangsched.model.plan import Verdict
 from gangsched.model.preemption import STUCK_S, Preemption, Victim
 from gangsched.model.protocol import (
@@ -152,7 +152,7 @@ class Nominations:
         """A new one; a victim is that of one nomination, and others only wait for it."""
         known = self.promised.victims()
         own = [each for each in decision.victims if each.uid not in known]
-        gangs = (self._members[each.pod.uid].gang for each in decision.placements)
+        gangs = (gang_to_come(each.pod.uid) or self._members[each.pod.uid].gang for each in decision.placements)
         kept = (Nominee(each.pod, each.node, gang) for each, gang in zip(decision.placements, gangs, strict=True))
         serial = next(self._serial)
         planned_s = decision.deadline_s - STUCK_S - self._offset_s - now_s
@@ -313,8 +313,8 @@ class Nominations:
             self._queue.activate(group.id, QueueCause.NOMINATION_CHANGED)
         record.waiting = frozenset(there)
         left = [nominated(before[uid].placement) for uid in before.keys() - after.keys() if uid in there]
-        places = {(uid, each.node) for uid, each in before.items()}
-        new = [nominated(each.placement) for uid, each in after.items() if (uid, each.node) not in places]
+        moved = (each for uid, each in after.items() if uid not in before or before[uid].node != each.node)
+        new = [nominated(each.placement) for each in moved if not is_to_come(each.pod.uid)]
         actions: list[Action] = [CancelPreemption(f"{record.id}/left", tuple(left))] if left else []
         if new:
             record.unwritten += 1

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Container, Iterator, Mapping
 
-from gangsched.model.gang import Gang
+from gangsched.model.gang import Gang, is_to_come
 from gangsched.state.group_record import GroupRecord
 from gangsched.state.groups import Registry
 from gangsched.state.members import STARTED, Member, State
@@ -36,7 +36,10 @@ def settled(
     vacated: list[tuple[str, Nominee]] = []
     for uid, nominee in nominees.items():
         member = there.get(uid)
-        if member is not None and member.gang == nominee.gang and member.pod.shape is nominee.pod.shape:
+        if is_to_come(uid):
+            if nominee.pod in registry.view(nominee.gang).to_come:
+                kept[uid] = nominee
+        elif member is not None and member.gang == nominee.gang and member.pod.shape is nominee.pod.shape:
             if not member.node:
                 kept[uid] = Nominee(member.pod, nominee.node, nominee.gang)
         elif not _has_started(uid, nominee, registry):
@@ -83,7 +86,7 @@ def needs(gang: Gang) -> int:
     if gang.free_running:
         least = min(gang.permitted_min, gang.min_member)
         return max(0, least - gang.bound - gang.succeeded - len(gang.held) - len(gang.kept))
-    return max(0, gang.min_member - gang.counted(0) - len(gang.kept))
+    return max(0, gang.least - gang.counted(0) - len(gang.kept))
 
 
 def _needed_of(

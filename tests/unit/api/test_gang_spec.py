@@ -364,8 +364,9 @@ PARSERS = {
     keys.GROUPS: values.parse_groups,
     keys.PARENT: values.parse_parent,
     keys.MIN_CHILDREN: values.parse_count,
+    keys.KEEP_ROOM: values.parse_flag,
     keys.MATCH_POLICY: values.parse_match_policy,
-    keys.ALLOW_SHARED_GPUS: values.parse_allow_shared,
+    keys.ALLOW_SHARED_GPUS: values.parse_flag,
     keys.GPU_PRODUCT: values.parse_gpu_product,
     keys.TOPOLOGY: values.parse_topology,
     keys.PREFERRED_TOPOLOGY: values.parse_level,
@@ -401,6 +402,8 @@ def test_any_text_in_any_key_gives_a_spec(pods: list[Pod], group: PodGroup | Non
     unreadable |= any(len({dict(each.gang_metadata).get(key) for each in pods}) > 1 for key in KUEUE_PLACES)
     layers = spec.constraints.slices
     waits = spec.min_member is None or spec.pod_group_missing or unreadable
+    keeps = any(dict(each).get(keys.KEEP_ROOM[0]) == "true" for each in marks)
+    waits |= keeps and keys.KEEP_ROOM[0] in (spec.waiting_for or "")
     assert (spec.waiting_for is not None) == (waits or bool(layers and layers[0].size > spec.total))
     assert not (layers or spec.parent) or spec.mode is Mode.STRICT
     assert len(spec.sources) == 16

@@ -9,7 +9,7 @@ import pytest
 from gangsched.api import keys
 from gangsched.model.objects import Pod
 from gangsched.state.groups import POD_GROUP_WAIT_S
-from tests.builders import node, pod, pod_group
+from tests.builders import amounts, node, pod, pod_group
 from tests.world import World
 
 LABELS = dict(zip(keys.LWS_GROUP, ("serve", "0", "abc"), strict=True))
@@ -44,7 +44,7 @@ def test_a_group_that_opts_in_is_a_gang_of_its_size(opt_in: str) -> None:
 
 def test_without_opt_in_or_object_the_pods_are_plain() -> None:
     """As before: LeaderReady could not start otherwise, and pods do not show it."""
-    assert keys.pod_gang_metadata(LABELS, SIZE | {keys.LEADER_FIRST[1]: "rack"}) == ()
+    assert keys.pod_gang_metadata(LABELS, SIZE | {keys.LWS_EXCLUSIVE[0]: "rack"}) == ()
 
 
 @pytest.mark.parametrize("missing", keys.LWS_GROUP)
@@ -89,28 +89,36 @@ def test_the_object_of_its_gang_provider_starts_whole() -> None:
 
 
 @pytest.mark.parametrize(
-    ("annotations", "min_member", "said"),
-    [
-        ({}, 1, "minMember 1 of PodGroup ns/serve-0-abc is below its size 3: the workers are created once the leader"),
-        ({keys.LEADER_FIRST[1]: "rack"}, 3, "leaderworkerset.sigs.k8s.io/exclusive-topology of pod ns/serve-0: "),
-        ({keys.LEADER_FIRST[0]: "true"}, 3, "gangsched.dev/leader-first of pod ns/serve-0: "),
-    ],
+    ("annotations", "min_member"),
+    [({}, 1), ({keys.LWS_EXCLUSIVE[0]: "kubernetes.io/hostname"}, 3), ({keys.LEADER_FIRST[0]: "true"}, 3)],
+    ids=["LeaderReady", "exclusive", "leader-first"],
 )
-def test_members_to_come_are_refused(annotations: dict[str, str], min_member: int, said: str) -> None:
-    """A2: a leader that starts by itself would keep its node without room for the workers."""
+@pytest.mark.parametrize("gpus", [2, 3])
+def test_a_leader_with_members_to_come_starts_with_room_for_them(
+    annotations: dict[str, str], min_member: int, gpus: int
+) -> None:
+    """B8: alone, on a node for all three, or not at all."""
+    world = World(node("a", gpus, labels={"kubernetes.io/hostname": "a"}))
+    asked = amounts(gpus=3)
+    world.declare(pod_group(GROUP, min_member, api_group=keys.VOLCANO, version="v1beta1", min_resources=asked))
+    world.create(lws_pods(1, {**SIZE, MARK: GROUP, **annotations}))
+    assert len(world.settle().bound()) == (gpus == 3)
+
+
+def test_an_exclusive_topology_that_is_no_label_is_refused() -> None:
+    """A5: a typing error starts nothing."""
     world = World(node("a", 8))
-    world.declare(pod_group(GROUP, min_member, api_group=keys.VOLCANO, version="v1beta1"))
-    (leader,) = world.create(lws_pods(1, {**SIZE, MARK: GROUP, **annotations}))
-    world.settle().told()
-    assert world.bound() == {}
-    reason, message = world.condition(leader)
-    assert (reason, message[: len(said)]) == ("Unsupported", said)
+    (leader,) = world.create(lws_pods(1, {**OWNER, **SIZE, keys.LWS_EXCLUSIVE[0]: "no label"}))
+    world.advance(POD_GROUP_WAIT_S).told()
+    reason, text = world.condition(leader)
+    assert (reason, world.bound()) == ("InvalidGang", {})
+    assert text.startswith('leaderworkerset.sigs.k8s.io/exclusive-topology "no label" of pod ns/serve-0 is not a label')
 
 
 def test_a_leader_without_workers_and_a_flag_that_is_off_are_not_refused() -> None:
     """A size of one has no members to come."""
-    world = World(node("a", 8))
-    world.create(lws_pods(1, {**OWNER, keys.LWS_SIZE: "1", keys.LEADER_FIRST[1]: "rack"}))
+    world = World(node("a", 8, labels={"rack": "r"}))
+    world.create(lws_pods(1, {**OWNER, keys.LWS_SIZE: "1", keys.LWS_EXCLUSIVE[0]: "rack"}))
     assert len(world.settle().bound()) == 1
     other = World(node("a", 8))
     other.create(lws_pods(3, {**OWNER, **SIZE, keys.LEADER_FIRST[0]: "false"}))
@@ -119,6 +127,6 @@ def test_a_leader_without_workers_and_a_flag_that_is_off_are_not_refused() -> No
 
 def test_a_users_own_gang_of_several_groups_is_left_alone() -> None:
     """The size of one group is not the minimum of a gang that somebody made of two, whatever the key."""
-    stated = {**SIZE, keys.NAME: "both", keys.MIN[0]: "6", keys.LEADER_FIRST[1]: "rack"}
+    stated = {**SIZE, keys.NAME: "both", keys.MIN[0]: "6", keys.LWS_EXCLUSIVE[0]: "rack"}
     kept = dict(keys.pod_gang_metadata(LABELS, stated))
     assert kept == {keys.NAME: "both", keys.MIN[0]: "6"}

@@ -1,0 +1,76 @@
+"""Gangs of which some members are created only after others run (semantics B8): which gangs they are, and how many
+members must exist before the start.
+
+Invariant: pure. Such a gang starts only where the members to come have room, too, so their number and what they ask
+for must be known or the gang is refused; workers of a LeaderWorkerSet may be unknown until there are some.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from gangsched.api import keys
+from gangsched.model.objects import PodGroup
+from gangsched.model.resources import ResourceVector
+
+MOST_TO_COME: Final = 512
+"""Members to come for which a gang can have room: their nodes, with names of up to 253 characters, are in an annotation
+beside the pod's own, which have 256 KiB together."""
+
+
+class ToCome(NamedTuple):
+    """`first` members must exist before a start, 0 if no members come later; `invalid` and `unsupported` are why the
+    gang is refused. What members to come ask for is in a PodGroup that `lacks_pod_group`: it comes after the leader.
+    """
+
+    first: int = 0
+    lacks_pod_group: bool = False
+    invalid: str | None = None
+    unsupported: str | None = None
+
+
+NOBODY: Final = ToCome()
+
+
+def members_to_come(
+    gang: str,
+    stated: Sequence[Mapping[str, str]],
+    pod_group: PodGroup | None,
+    *,
+    min_member: int | None,
+    total: int,
+    min_resources: ResourceVector,
+    leader_first: bool,
+    exclusive: bool,
+    keeps_room: bool,
+) -> ToCome:
+    """Whether members come later; `stated` are the keys of the gang's pods.
+
+    The workers of a LeaderWorkerSet do with `leader_first`, with `exclusive` placement, and with a PodGroup whose
+    minimum is below the size of the group (`startupPolicy: LeaderReady`). Other gangs say that with `keeps_room`.
+    """
+    if min_member is None:
+        return NOBODY
+    first = 0
+    if min_member > 1 and any(keys.LWS_SIZE in each for each in stated):
+        least = pod_group.min_member if pod_group is not None else None
+        first = max(1, least) if least is not None and least < min_member else 0
+        first = 1 if leader_first or exclusive else first
+        if first and any(keys.LWS_SUBGROUP_EXCLUSIVE in each for each in stated):
+            text = f"{keys.LWS_SUBGROUP_EXCLUSIVE} of gang {gang} asks for a domain for each subgroup"
+            return ToCome(
+                unsupported=f"{text}, in which gangsched cannot keep room for members to come: remove it, or set "
+                "startupPolicy to LeaderCreated without exclusive-topology"
+            )
+    elif keeps_room:
+        first = max(1, min_member)
+        if total <= first or not min_resources:
+            lacks = f"minResources in its PodGroup, and in {keys.TOTAL[0]} the number of all members"
+            return ToCome(invalid=f"{keys.KEEP_ROOM[0]} of gang {gang} has no effect without these: set {lacks}")
+    if first and total - first > MOST_TO_COME:
+        return ToCome(
+            unsupported=f"gang {gang} has {total - first} members to come: at most {MOST_TO_COME} can have room"
+        )
+    opts_in = any(keys.LWS_NAME in each for each in stated)
+    return ToCome(first, first > 0 and pod_group is None and not opts_in)

@@ -1,0 +1,59 @@
+"""The stamp of a Permit as text: "<min>/<epoch>", and after a space the room of members to come as JSON (semantics B4,
+B8).
+
+Invariant: any text is read without an error: room that is not exactly as written here counts as none.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import msgspec
+
+from gangsched.api.later_members import MOST_TO_COME
+from gangsched.api.timestamps import format_timestamp, parse_timestamp
+from gangsched.model.objects import PermitStamp, PromisedRoom
+from gangsched.model.resources import format_quantity, parse_resources
+
+_PERMIT: Final = re.compile(r"([0-9]{1,10})/([0-9]{1,10})(?: (\{.*\}))?")
+
+
+class _StatedRoom(msgspec.Struct, forbid_unknown_fields=True):
+    until: str
+    each: dict[str, str]
+    nodes: dict[str, int]
+
+
+_decoder: Final = msgspec.json.Decoder(_StatedRoom)
+
+
+def parse_permit(text: str) -> PermitStamp | None:
+    """The stamp; None for any other text."""
+    match = _PERMIT.fullmatch(text)
+    if match is None:
+        return None
+    return PermitStamp(int(match[1]), int(match[2]), None if match[3] is None else _parse_room(match[3]))
+
+
+def format_permit(stamp: PermitStamp) -> str:
+    """The text that `parse_permit` reads."""
+    text = f"{stamp.min_member}/{stamp.epoch}"
+    if stamp.room is None:
+        return text
+    until_s, each, places = stamp.room
+    asked = {name: format_quantity(name, amount) for name, amount in each}
+    room = _StatedRoom(format_timestamp(until_s), asked, dict(places))
+    return f"{text} {msgspec.json.encode(room).decode()}"
+
+
+def _parse_room(text: str) -> PromisedRoom | None:
+    try:
+        room = _decoder.decode(text)
+        each = parse_resources(room.each)
+    except (msgspec.DecodeError, ValueError):
+        return None
+    until_s = parse_timestamp(room.until)
+    if until_s is None or len(room.nodes) > MOST_TO_COME:
+        return None
+    return PromisedRoom(until_s, each, tuple(sorted(room.nodes.items())))

@@ -1,0 +1,71 @@
+"""Members to come: stand-ins for members that are created only after others of their gang run (semantics B8).
+
+Invariant: pure functions. In a plan a stand-in is a pending member like any other, so that rounds, searches, preemption
+and reservations treat both alike; only the finished verdict tells them apart: the place of a stand-in is no bind but
+promised room.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from gangsched.core.messages import placing
+from gangsched.core.queue_sort import in_member_order
+from gangsched.core.reserve import Ledger
+from gangsched.model.gang import Gang, is_to_come, room_key
+from gangsched.model.gpu_policy import GpuPolicy
+from gangsched.model.plan import Verdict
+from gangsched.model.reasons import Reason
+
+
+def with_all(gang: Gang, policy: GpuPolicy) -> Gang:
+    """The gang as plans see it: members to come are pending, and part of the minimum."""
+    if not gang.to_come:
+        return gang
+    return replace(gang, min_member=gang.least, pending=in_member_order((*gang.pending, *gang.to_come), policy))
+
+
+def split(verdict: Verdict) -> Verdict:
+    """The verdict with the places of members to come in `rooms`, not among the binds."""
+    rooms = tuple(each for each in verdict.binds if is_to_come(each.pod.uid))
+    if not rooms:
+        return verdict
+    binds = tuple(each for each in verdict.binds if not is_to_come(each.pod.uid))
+    told = placing.permitted(len(binds)) if verdict.reason is Reason.SCHEDULED else verdict.told
+    return replace(verdict, binds=binds, rooms=rooms, told=told)
+
+
+def taken(gang: Gang, verdict: Verdict) -> set[str]:
+    """The uids of members to come whose room placed members take: on the same node, else any of the gang's.
+
+    Wherever a member starts, one fewer is to come.
+    """
+    left = {each.pod.uid: each.node for each in gang.promised}
+    own = {pod.uid for pod in (*gang.pending, *gang.retry)} if left else frozenset[str]()
+    found: set[str] = set()
+    for each in verdict.binds:
+        if each.pod.uid in own and left:
+            uid = next((uid for uid, node in left.items() if node == each.node), next(reversed(left)))
+            del left[uid]
+            found.add(uid)
+    return found
+
+
+def fulfill(gangs: Iterable[Gang], verdict: Verdict, ledger: Ledger) -> None:
+    """Record that members have come, so that their room is no longer promised."""
+    for gang in gangs:
+        if gang.promised:
+            ledger.fulfill(room_key(gang.id), taken(gang, verdict))
+
+
+@contextmanager
+def own_room(gang: Gang, ledger: Ledger) -> Iterator[None]:
+    """Inside the context, the gang may use the room that is promised to its members to come."""
+    own = ledger.respected(room_key(gang.id)) if gang.promised else ()
+    ledger.promise(own, -1)
+    try:
+        yield
+    finally:
+        ledger.promise(own, 1)

@@ -1,0 +1,187 @@
+"""Room for members to come: promised with a Permit, taken by the members as they arrive, or released (semantics B8).
+
+Invariant: what is promised is derived from the views of gangs (`members_to_come`), and nothing else is remembered but
+which promises have ended. A promise ends with the last member, with the pods whose Permit it is of, at its time, or
+where its node is gone or pods of higher priority use the room.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Set
+from math import inf
+
+from gangsched.core.messages import promising
+from gangsched.core.stand_ins import taken
+from gangsched.model.gang import Gang, Placement, gang_to_come, room_key
+from gangsched.model.nominated_room import Nomination
+from gangsched.model.objects import PromisedRoom
+from gangsched.model.plan import Verdict
+from gangsched.model.protocol import RecordEvent
+from gangsched.model.reasons import EventReason
+from gangsched.state.cluster import Cluster
+from gangsched.state.gangs import GangRecord
+from gangsched.state.groups import Registry
+from gangsched.state.members import STARTED
+from gangsched.state.members_to_come import promised_room
+from gangsched.state.reporting.gang_events import gang_ref
+from gangsched.state.timers import Timers
+
+
+class RoomToCome:
+    """Keeps the promises of `cluster` equal to what the gangs of `registry` have left of theirs."""
+
+    def __init__(self, cluster: Cluster, registry: Registry) -> None:
+        self._cluster = cluster
+        self._registry = registry
+        self._offset_s = 0.0  # what to add to monotonic seconds for those since the epoch
+        self._wall_s = 0
+        self._shown: dict[str, tuple[Placement, ...]] = {}  # by gang, what `cluster` was told
+        self._of_node: dict[str, set[str]] = {}  # gangs by node
+        self._ends = Timers()
+        self._told: set[str] = set()  # gangs whose promise was told
+        self._events: list[RecordEvent] = []
+
+    def due(self, now_s: float, wall_s: float) -> None:
+        """End the promises whose time is over; to be called before the gangs are refreshed."""
+        before, self._offset_s, self._wall_s = self._offset_s, wall_s - now_s, int(wall_s)
+        if abs(self._offset_s - before) >= 1:  # the first call, or the clock was set
+            for gang_id in self._shown:
+                self._set_end(gang_id)
+        for gang_id in self._ends.take_due(now_s):
+            record, room = self._of(gang_id)
+            if record is not None and room is not None:
+                record.room_over = room
+                self._registry.touch(gang_id)
+                self._tell_end(record, promising.time_over())
+
+    def changed(self, gang_ids: Iterable[str]) -> None:
+        """Follow changes of these gangs, which may be gone."""
+        for gang_id in gang_ids:
+            record = self._registry.gangs.get(gang_id)
+            places = self._registry.view(gang_id).promised if record is not None else ()
+            if places or gang_id in self._told:
+                self._show(gang_id, record, places)
+
+    def look(self, nodes: Set[str]) -> None:
+        """End promises on these nodes, whose pods changed, that cannot be kept any more."""
+        for node in sorted(nodes & self._of_node.keys()):
+            groups = [self._registry.group_of.get(gang_id, "") for gang_id in self._of_node[node]]
+            if any(map(self._registry.is_touched, filter(None, groups))):
+                continue  # a member may have arrived, for which less is promised after the next refresh
+            places = [each for gang_id in self._of_node[node] for each in self._shown[gang_id] if each.node == node]
+            places.sort(key=lambda each: (each.pod.priority, each.pod.uid), reverse=True)
+            while places and not self._has_room(node, places):
+                self._lose(gang_to_come(places.pop().pod.uid), node)
+
+    def promise(self, verdict: Verdict, now_s: float) -> dict[str, PromisedRoom]:
+        """The room that a permitted group is promised for its members to come, by gang."""
+        found: dict[str, PromisedRoom] = {}
+        for gang_id in dict.fromkeys(gang_to_come(each.pod.uid) for each in verdict.rooms):
+            record = self._registry.gangs[gang_id]
+            record.room_over, record.room_lost = None, frozenset()
+            rooms = [each for each in verdict.rooms if gang_to_come(each.pod.uid) == gang_id]
+            nodes = {each.node for each in rooms}
+            on = Counter(each.node for each in rooms)
+            on.update(each.node for each in verdict.binds if each.pod.uid in record.members and each.node in nodes)
+            on.update(each.node for each in record.of(*STARTED) if each.node in nodes)
+            wait_s = self._registry.view(gang_id).wait_time_s
+            until_s = int(now_s + self._offset_s + wait_s)
+            found[gang_id] = PromisedRoom(until_s, rooms[0].pod.shape.requests, tuple(sorted(on.items())))
+        return found
+
+    def took(self, verdict: Verdict, gangs: Iterable[Gang]) -> None:
+        """Drop the promises to members that this verdict places, before their binds are checked against promises."""
+        for gang in gangs:
+            if gang.promised and (uids := taken(gang, verdict)):
+                for uid in uids:
+                    self._cluster.nominate(uid, None, grows=False)
+                self._set(gang.id, tuple(each for each in self._shown[gang.id] if each.pod.uid not in uids))
+
+    def shown(self) -> Mapping[str, tuple[Placement, ...]]:
+        """The promised places by gang, a live view."""
+        return self._shown
+
+    def take_events(self) -> list[RecordEvent]:
+        """Events about promises that began or ended since the last call."""
+        events, self._events = self._events, []
+        return events
+
+    def next_deadline_s(self) -> float | None:
+        """Time at which `due` must be called even without a message."""
+        return self._ends.next_s()
+
+    # --- its parts --------------------------------------------------------------------------------------------------
+
+    def _has_room(self, node: str, places: Iterable[Placement]) -> bool:
+        """Whether what runs on the node leaves this room."""
+        snapshot = self._cluster.snapshot()
+        index = snapshot.table.index.get(node)
+        if index is None:
+            return False
+        asked = Counter[str]()
+        for place in places:
+            asked.update(dict(place.pod.shape.requests))
+        rows = {name: snapshot.resources.get(name) for name in asked}
+        return all(row is not None and snapshot.free[row, index] >= asked[name] for name, row in rows.items())
+
+    def _of(self, gang_id: str) -> tuple[GangRecord | None, PromisedRoom | None]:
+        record = self._registry.gangs.get(gang_id)
+        if record is None:
+            return None, None
+        return record, promised_room(record.of(*STARTED), is_trusted=record.trusts_stamps)
+
+    def _show(self, gang_id: str, record: GangRecord | None, places: tuple[Placement, ...]) -> None:
+        before = self._shown.get(gang_id, ())
+        for uid in {each.pod.uid for each in before} - {each.pod.uid for each in places}:
+            self._cluster.nominate(uid, None)
+        self._set(gang_id, places if record is not None else ())
+        if record is None or not places:
+            self._ends.drop(gang_id)
+            self._told.discard(gang_id)
+            return
+        for each in places:
+            self._cluster.nominate(each.pod.uid, Nomination(each.node, each.pod, room_key(gang_id)))
+        room = self._set_end(gang_id)
+        is_new = gang_id not in self._told
+        self._told.add(gang_id)
+        if room is not None and is_new:
+            nodes = list(dict.fromkeys(each.node for each in places))
+            text = promising.kept(len(places), nodes, until_s=room.until_s, wall_s=self._wall_s)
+            self._tell(record, EventReason.ROOM_KEPT, text)
+
+    def _set(self, gang_id: str, places: tuple[Placement, ...]) -> None:
+        for node in {each.node for each in self._shown.pop(gang_id, ())}:
+            self._of_node[node].discard(gang_id)
+            if not self._of_node[node]:
+                del self._of_node[node]
+        if places:
+            self._shown[gang_id] = places
+        for node in {each.node for each in places}:
+            self._of_node.setdefault(node, set()).add(gang_id)
+
+    def _set_end(self, gang_id: str) -> PromisedRoom | None:
+        room = self._of(gang_id)[1]
+        self._ends.set(gang_id, room.until_s - self._offset_s if room is not None else inf)
+        return room
+
+    def _lose(self, gang_id: str, node: str) -> None:
+        """The promise on one node cannot be kept."""
+        record = self._registry.gangs[gang_id]
+        if node in record.room_lost:
+            return
+        record.room_lost |= {node}
+        self._registry.touch(gang_id)
+        is_there = node in self._cluster.nodes
+        self._tell_end(record, promising.used_by_others(node) if is_there else promising.node_gone(node), node)
+
+    def _tell_end(self, record: GangRecord, why: str, node: str = "") -> None:
+        left = [each for each in self._shown.get(record.id, ()) if node in {"", each.node}]
+        if left:
+            nodes = list(dict.fromkeys(each.node for each in left))
+            self._tell(record, EventReason.ROOM_RELEASED, promising.released(len(left), nodes, why), warning=True)
+
+    def _tell(self, record: GangRecord, reason: EventReason, text: str, *, warning: bool = False) -> None:
+        ref = gang_ref(record)
+        if ref is not None and record.ours:
+            self._events.append(RecordEvent(ref, reason.value, text, warning=warning))
