@@ -20,16 +20,28 @@ READY_WITHIN_S = 120.0
 
 
 @pytest.fixture(scope="module")
-def plane(request: pytest.FixtureRequest) -> Iterator[ControlPlane]:
+def both(request: pytest.FixtureRequest) -> Iterator[tuple[ControlPlane, Daemon]]:
     """A control plane with one node of 4 GPUs, on which pods run, and gangsched of the module's `SCHEDULER_NAMES`."""
     names = getattr(request.module, "SCHEDULER_NAMES", ["gangsched"])
     with ControlPlane(kcm=True, kwok=True) as plane:
         api = Api.of(plane)
         apply_manifests(api)
         make.create_all(api, [make.node("gpu-1", gpus=GPUS)])
-        with Daemon(plane, scheduler_names=names, ready_timeout_s=READY_WITHIN_S):
-            yield plane
+        with Daemon(plane, scheduler_names=names, ready_timeout_s=READY_WITHIN_S) as daemon:
+            yield plane, daemon
         api.close()
+
+
+@pytest.fixture(scope="module")
+def plane(both: tuple[ControlPlane, Daemon]) -> ControlPlane:
+    """The control plane, beside which gangsched runs."""
+    return both[0]
+
+
+@pytest.fixture(scope="module")
+def daemon(both: tuple[ControlPlane, Daemon]) -> Daemon:
+    """gangsched, to be killed."""
+    return both[1]
 
 
 @pytest.fixture

@@ -9,14 +9,17 @@ from typing import Any
 
 import pytest
 from control_plane import ControlPlane
+from control_plane import objects as make
 from control_plane.api import Api, Object
 from control_plane.applying import ROOT
+from control_plane.daemon import Daemon
 from control_plane.following import Following
-from control_plane.pods import nodes_of, refusal
+from control_plane.pods import nodes_of
 
 from gangsched.api.dialects.volcano import VolcanoSpec
 from tests.e2e import definitions
 from tests.operators.members import (
+    PODS,
     WITHIN_S,
     await_bound,
     await_none,
@@ -34,6 +37,7 @@ JOBS = "/apis/leaderworkerset.x-k8s.io/v1/namespaces/default/leaderworkersets"
 GROUPS = "/apis/scheduling.volcano.sh/v1beta1/namespaces/default/podgroups"
 CONFIGURATION = configuration_of("lws")
 PROVIDER = "gangSchedulingManagement: {schedulerProvider: volcano}\n"
+EXCLUSIVE = "leaderworkerset.sigs.k8s.io/exclusive-topology"
 STARTS = 20
 
 
@@ -117,23 +121,34 @@ def test_groups_of_one_set_are_gangs_of_their_own(api: Api, pods: Following) -> 
 
 @pytest.mark.usefixtures("manager")
 @pytest.mark.parametrize(
-    ("body", "said"),
-    [
-        (workers(startupPolicy="LeaderReady"), "minMember 1 of PodGroup default/serve-0-"),
-        (
-            workers({"leaderworkerset.sigs.k8s.io/exclusive-topology": "kubernetes.io/hostname"}),
-            "leaderworkerset.sigs.k8s.io/exclusive-topology of pod default/serve-0: ",
-        ),
-    ],
+    "body",
+    [workers(startupPolicy="LeaderReady"), workers({EXCLUSIVE: "kubernetes.io/hostname"})],
     ids=["LeaderReady", "exclusive-topology"],
 )
-def test_a_group_with_members_to_come_is_refused(body: Object, said: str, api: Api, pods: Following) -> None:
-    """Its leader is not started by itself: workers that come later may find no room."""
-    api.post(JOBS, body)
-    (leader,) = await_refused(pods, 1, "Unsupported")
-    assert refusal(leader)[1].startswith(said)
-    assert not nodes_of(pods.objects(), "serve-")
-    delete(api, pods)
+def test_twenty_of_twenty_leaders_start_with_room_for_their_workers(
+    body: Object, daemon: Daemon, api: Api, pods: Following
+) -> None:
+    """B8: no leader is bound before all three members have room. Small pods that come before the workers, every other
+    time while gangsched is killed and started again, do not take that room.
+    """
+    for number in range(STARTS):
+        take_gpus(api, pods, 2)
+        api.post(JOBS, body)
+        await_refused(pods, 1)
+        assert not nodes_of(pods.objects(), "serve-")
+        give_them_back(api)
+        pods.wait_for(lambda items: "serve-0" in nodes_of(items, "serve-"), within_s=WITHIN_S, what="the leader")
+        if number % 2:
+            daemon.kill()
+        for each in range(4):
+            api.post(PODS, make.pod(f"small-{each}", gpus=1))
+        if number % 2:
+            daemon.start()
+        await_bound(pods, "serve-", 3)
+        await_bound(pods, "small-", 1)
+        for each in range(4):
+            api.delete(f"{PODS}/small-{each}")
+        delete(api, pods)
 
 
 def test_a_group_that_opts_in_is_a_gang_without_a_provider(
