@@ -25,6 +25,8 @@ from gangsched.model.gpu_policy import PlacementConstraints
 from gangsched.model.objects import Node, Pod, Shape
 from gangsched.model.plan import Verdict
 from gangsched.model.reasons import Reason
+from gangsched.model.snapshot import Snapshot
+from gangsched.model.tree import Composite, Part, composites_of, gangs_of, has_minimum
 from tests import builders
 
 Amounts = tuple[int, ...]
@@ -122,46 +124,78 @@ def sound(case: Case, verdict: Verdict) -> bool:
     return enough and all(amount >= 0 for amounts in left.values() for amount in amounts.values())
 
 
-def trees(rng: random.Random) -> Iterator[Case]:
-    """Random trees without end: two to five children of up to three pods, of which a minimum starts together (I9)."""
+def trees(rng: random.Random, *, is_deep: bool = False) -> Iterator[Case]:
+    """Random trees without end: two to five gangs of up to three pods, of which a minimum starts together (I9).
+
+    Deep ones have composites of these gangs below the root, some of them of composites.
+    """
     while True:
         shapes = [_ask(rng) for _ in range(rng.randint(1, 3))]
         kinds = [[rng.choice(shapes) for _ in range(rng.randint(1, 3))] for _ in range(rng.randint(1, 3))]
         children = [rng.choice(kinds) for _ in range(rng.randint(2, 5))]
-        least = rng.randint(1, len(children))
         minima = [len(asks) if rng.random() < 0.7 else rng.randint(1, len(asks)) for asks in children]
-        some = rng.sample(range(len(children)), least)
+        parts: list[Part] = [f"ns/g{index}" for index in range(len(children))]
+        for level in range(rng.randint(1, 2) if is_deep else 0):
+            parts = _in_composites(rng, parts, level)
+        tree = Composite("ns/tree", tuple(parts), rng.randint(1, len(parts)))
+        some = [int(gang.removeprefix("ns/g")) for gang in _some(rng, tree)]
         asks = [ask for child in some for ask in children[child][: minima[child]]]
         free = _tight(rng, asks) if rng.random() < 0.7 else [_free(rng) for _ in range(rng.randint(1, 4))]
         case = _case(free, list(zip(minima, children, strict=True)))
-        yield replace(case, group=replace(case.group, parent="ns/tree", min_children=least))
+        yield replace(case, group=replace(case.group, tree=tree))
 
 
-def tree_in_domains(rng: random.Random, labels: Sequence[str], *, is_whole: bool = False) -> Case:
-    """A random tree on nodes in racks and zones: its children require some of the labels; it, if `is_whole`, a zone."""
-    case = next(trees(rng))
+def _in_composites(rng: random.Random, parts: list[Part], level: int) -> list[Part]:
+    """These parts in up to three composites, some of them beside these."""
+    made: dict[int, list[Part]] = {}
+    for part in parts:
+        made.setdefault(rng.randint(0, 3), []).append(part)
+    beside = made.pop(0, [])
+    inner = [
+        Composite(f"ns/c{level}{number}", tuple(own), rng.randint(1, len(own))) for number, own in sorted(made.items())
+    ]
+    return [*beside, *inner]
+
+
+def _some(rng: random.Random, part: Part) -> list[str]:
+    """Gangs that are enough for a part."""
+    if isinstance(part, str):
+        return [part]
+    return [gang for child in rng.sample(part.children, part.min_children) for gang in _some(rng, child)]
+
+
+def tree_in_domains(
+    rng: random.Random, labels: Sequence[str], *, is_whole: bool = False, is_deep: bool = False
+) -> Case:
+    """A random tree on nodes in racks and zones: its parts require some of the labels; it, if `is_whole`, a zone."""
+    case = next(trees(rng, is_deep=is_deep))
     nodes = tuple(
         structs.replace(node, labels={**node.labels, **own})
         for node, own in zip(case.nodes, (_nested(rng) for _ in case.nodes), strict=True)
     )
-    gangs = []
-    for gang in case.group.gangs:
-        keys = sorted(
-            labels
-            if len(labels) > 1 and rng.random() < 0.2
-            else rng.sample(labels, rng.randint(0, 1))
-            if labels
-            else ()
-        )
-        gangs.append(replace(gang, constraints=PlacementConstraints(topology=tuple(keys))))
-    group = replace(case.group, gangs=tuple(gangs), topology=(ZONE,) if is_whole else ())
-    return replace(case, nodes=nodes, group=group)
+
+    def stated() -> tuple[str, ...]:
+        number = 0 if not labels else len(labels) if len(labels) > 1 and rng.random() < 0.2 else rng.randint(0, 1)
+        return tuple(sorted(rng.sample(labels, number)))
+
+    def required(part: Part) -> Part:
+        if isinstance(part, str):
+            return part
+        return replace(part, children=tuple([required(child) for child in part.children]), topology=stated())
+
+    gangs = [replace(gang, constraints=PlacementConstraints(topology=stated())) for gang in case.group.gangs]
+    topology = (ZONE,) if is_whole else ()
+    assert case.group.tree is not None
+    children = tuple([required(child) for child in case.group.tree.children])
+    tree = replace(case.group.tree, children=children, topology=topology)
+    return replace(case, nodes=nodes, group=replace(case.group, gangs=tuple(gangs), tree=tree, topology=topology))
 
 
 def trees_in_domains(rng: random.Random) -> Iterator[Case]:
-    """Random trees without end, a quarter of them without domains."""
+    """Random trees without end, a quarter of them without domains, half of them deep."""
     while True:
-        yield tree_in_domains(rng, rng.choice(((), (RACK,), (RACK, ZONE), (RACK, ZONE))), is_whole=rng.random() < 0.3)
+        labels, is_deep = rng.choice(((), (RACK,), (RACK, ZONE), (RACK, ZONE))), rng.random() < 0.5
+        yield tree_in_domains(rng, labels, is_whole=rng.random() < 0.3, is_deep=is_deep)
 
 
 def _nested(rng: random.Random) -> dict[str, str]:
@@ -172,14 +206,24 @@ def _nested(rng: random.Random) -> dict[str, str]:
 
 
 def exhaustive_tree(case: Case) -> bool:
-    """Whether any choice of as many children as the tree needs gets all their minimums, each in some domain."""
-    pairs = list(zip(case.gangs, case.group.gangs, strict=True))
-    for whole in _domains(case, case.group.topology):
-        for chosen in combinations(pairs, case.group.min_children or 0):
-            inside = [[own & whole for own in _domains(case, gang.constraints.topology)] for _, gang in chosen]
-            only = replace(case, gangs=tuple(gang for gang, _ in chosen))
-            if any(exhaustive(only, open_to) for open_to in product(*inside)):
-                return True
+    """Whether any choice of as many children as each part needs gets all its minimums, each part in some domain."""
+    assert case.group.tree is not None
+    number = {gang.id: index for index, gang in enumerate(case.group.gangs)}
+
+    def ways(part: Part, inside: Set[int]) -> Iterator[list[tuple[int, Set[int]]]]:
+        if isinstance(part, str):
+            for own in _domains(case, case.group.gangs[number[part]].constraints.topology):
+                yield [(number[part], own & inside)]
+            return
+        for own in _domains(case, part.topology):
+            for chosen in combinations(part.children, part.min_children):
+                for made in product(*([*ways(child, own & inside)] for child in chosen)):
+                    yield [each for of_child in made for each in of_child]
+
+    for found in ways(case.group.tree, {*range(len(case.nodes))}):
+        only = replace(case, gangs=tuple(case.gangs[gang] for gang, _ in found))
+        if exhaustive(only, [nodes for _, nodes in found]):
+            return True
     return False
 
 
@@ -193,12 +237,17 @@ def _domains(case: Case, labels: Sequence[str]) -> list[frozenset[int]]:
 
 
 def sound_tree(case: Case, verdict: Verdict) -> bool:
-    """Whether enough children start, none of them between none and its minimum, in the room of every node."""
+    """Whether enough children start, no part of it between none and its minimum, in the room of every node."""
     placed = {placement.pod.uid for placement in verdict.binds}
     begun = tuple(gang for gang in case.group.gangs if any(pod.uid in placed for pod in gang.pending))
-    return len(begun) >= (case.group.min_children or 0) and sound(
-        replace(case, group=replace(case.group, gangs=begun)), verdict
-    )
+    names = {gang.id for gang in begun}
+    assert case.group.tree is not None
+    parts = [
+        case.group.tree,
+        *(each for each in composites_of(case.group.tree) if not names.isdisjoint(gangs_of(each))),
+    ]
+    enough = all(has_minimum(part, names.__contains__) for part in parts)
+    return enough and sound(replace(case, group=replace(case.group, gangs=begun)), verdict)
 
 
 def sound_in_domains(case: Case, verdict: Verdict) -> bool:
@@ -208,8 +257,11 @@ def sound_in_domains(case: Case, verdict: Verdict) -> bool:
         return False
     labels = {node.name: node.labels for node in case.nodes}
     nodes = {each.pod.uid: each.node for each in verdict.binds}
-    asked = [(gang.constraints.topology, [pod.uid for pod in gang.pending]) for gang in case.group.gangs]
-    for keys, uids in [*asked, (case.group.topology, [*nodes])]:
+    uids_of = {gang.id: [pod.uid for pod in gang.pending] for gang in case.group.gangs}
+    asked = [(gang.constraints.topology, uids_of[gang.id]) for gang in case.group.gangs]
+    parts = composites_of(case.group.tree) if case.group.tree is not None else ()
+    asked += [(part.topology, [uid for gang in gangs_of(part) for uid in uids_of[gang]]) for part in parts]
+    for keys, uids in asked:
         for key in keys:
             there = {labels[nodes[uid]].get(key) for uid in uids if uid in nodes}
             if len(there) > 1 or None in there:
@@ -272,6 +324,16 @@ class Result:
     cpu_times_ms: list[float] = field(default_factory=list)
 
 
+def decided(snapshot: Snapshot, case: Case) -> Verdict:
+    """The verdict on the group, after as many plans as it takes."""
+    unfinished = None
+    while True:
+        planned = plan(snapshot, [case.group], now_s=0.0, unfinished=unfinished)
+        if planned.verdicts:
+            return planned.verdicts[0]
+        unfinished = planned.unfinished
+
+
 def measure(wanted: int, seed: int, *, of_trees: bool = False) -> Result:
     """Ask `plan` for `wanted` feasible cases."""
     result = Result()
@@ -286,7 +348,7 @@ def measure(wanted: int, seed: int, *, of_trees: bool = False) -> Result:
         possible = solved(case)
         snapshot = builders.snapshot(case.nodes)
         started, started_cpu = time.perf_counter(), time.process_time()
-        verdict = plan(snapshot, [case.group], now_s=0.0).verdicts[0]
+        verdict = decided(snapshot, case)
         took_ms = (time.perf_counter() - started) * 1e3
         took_cpu_ms = (time.process_time() - started_cpu) * 1e3
         permitted = verdict.reason is Reason.SCHEDULED

@@ -19,14 +19,12 @@ from dataclasses import dataclass, field
 import numpy as np
 from ortools.sat.python import cp_model
 
-from bench.completeness import RACK, ZONE, Case, cases, in_domains, sound, sound_in_domains, tree_in_domains
-from gangsched.core.cycle import plan
+from bench.completeness import RACK, ZONE, Case, cases, decided, in_domains, sound, sound_in_domains, tree_in_domains
 from gangsched.core.search.packing import Packing, Piece, Step
 from gangsched.core.search.region import problem
 from gangsched.core.work import OutOfWork, Work
-from gangsched.model.plan import Verdict
 from gangsched.model.reasons import Reason
-from gangsched.model.snapshot import Snapshot
+from gangsched.model.tree import composites_of, gangs_of, part_id
 from tests import builders
 
 Amounts = tuple[int, ...]
@@ -48,15 +46,19 @@ def main(argv: Sequence[str] | None = None) -> None:
         "trees, children in racks": lambda rng: by_tree(rng, (RACK,)),
         "trees, racks and zones": lambda rng: by_tree(rng, (RACK, ZONE)),
         "trees in one zone": lambda rng: by_tree(rng, (RACK, ZONE), is_whole=True),
+        "deep trees": lambda rng: by_tree(rng, (), is_deep=True),
+        "deep trees, in racks": lambda rng: by_tree(rng, (RACK,), is_deep=True),
+        "deep trees, racks, zones": lambda rng: by_tree(rng, (RACK, ZONE), is_deep=True),
+        "deep trees in one zone": lambda rng: by_tree(rng, (RACK, ZONE), is_whole=True, is_deep=True),
         "slices": lambda rng: by_packing(rng, 1),
         "slices in two layers": lambda rng: by_packing(rng, 2),
     }
     differ = 0
-    for name, decided in families.items():
+    for name, answered in families.items():
         if arguments.only not in name:
             continue
         rng = random.Random(arguments.seed)
-        answers = [decided(rng) for _ in range(arguments.cases)]
+        answers = [answered(rng) for _ in range(arguments.cases)]
         wrong = sum(wanted != found for wanted, found, _ in answers)
         took_ms = sum(took for *_, took in answers) / len(answers) * 1e3
         fit = sum(wanted for wanted, *_ in answers)
@@ -76,28 +78,21 @@ def by_plan(rng: random.Random, labels: Sequence[str], *, is_partial: bool) -> t
     case = in_domains(drawn, rng, labels)
     snapshot = builders.snapshot(case.nodes)
     started = time.process_time()
-    verdict = _decided(snapshot, case)
+    verdict = decided(snapshot, case)
     took = time.process_time() - started
     found = verdict.reason is Reason.SCHEDULED
     assert not found or sound(case, verdict), case
     return _fits(case, labels), found, took
 
 
-def _decided(snapshot: Snapshot, case: Case) -> Verdict:
-    unfinished = None
-    while True:
-        planned = plan(snapshot, [case.group], now_s=0.0, unfinished=unfinished)
-        if planned.verdicts:
-            return planned.verdicts[0]
-        unfinished = planned.unfinished
-
-
-def by_tree(rng: random.Random, labels: Sequence[str], *, is_whole: bool = False) -> tuple[bool, bool, float]:
-    """As `by_plan`, of a tree whose children require some of these labels, and which `is_whole` in one zone."""
-    case = tree_in_domains(rng, labels, is_whole=is_whole)
+def by_tree(
+    rng: random.Random, labels: Sequence[str], *, is_whole: bool = False, is_deep: bool = False
+) -> tuple[bool, bool, float]:
+    """As `by_plan`, of a tree whose parts require some of these labels, and which `is_whole` in one zone."""
+    case = tree_in_domains(rng, labels, is_whole=is_whole, is_deep=is_deep)
     snapshot = builders.snapshot(case.nodes)
     started = time.process_time()
-    verdict = _decided(snapshot, case)
+    verdict = decided(snapshot, case)
     took = time.process_time() - started
     found = verdict.reason is Reason.SCHEDULED
     assert not found or sound_in_domains(case, verdict), case
@@ -105,30 +100,39 @@ def by_tree(rng: random.Random, labels: Sequence[str], *, is_whole: bool = False
 
 
 def _fits(case: Case, labels: Sequence[str]) -> bool:
-    """The solver's answer: pods are placed one by one, all in one domain of the labels, a child's also of its own.
+    """The solver's answer: pods are placed one by one, all in one domain of the labels, a part's also of its own.
 
-    Of a tree so many children start as it needs, of any other group all gangs.
+    Of a part of a tree so many children start as it needs, of any other group all gangs.
     """
     model = cp_model.CpModel()
     whole = _domain(model, case, labels)
     used: dict[tuple[int, int], list[cp_model.LinearExpr]] = {}
-    starts = []
+    starts: dict[str, cp_model.IntVar] = {}
+    tree = case.group.tree
+    around: dict[str, list[list[cp_model.LinearExpr]]] = {}
+    for part in composites_of(tree) if tree is not None else ():
+        own = _domain(model, case, part.topology)
+        for each in gangs_of(part):
+            around.setdefault(each, []).append(own)
     for (least, asks), gang in zip(case.gangs, case.group.gangs, strict=True):
         own = _domain(model, case, gang.constraints.topology)
         begins, placed = model.new_bool_var(""), list[cp_model.LinearExpr]()
-        starts.append(begins)
+        starts[gang.id] = begins
         for ask in asks:
             here = {place: model.new_bool_var("") for place in range(len(case.nodes))}
             for place, is_here in here.items():
-                model.add(is_here <= whole[place])
-                model.add(is_here <= own[place])
+                for domain in (whole, own, *around.get(gang.id, ())):
+                    model.add(is_here <= domain[place])
                 for r, amount in enumerate(ask):
                     used.setdefault((place, r), []).append(amount * is_here)
             model.add_at_most_one(here.values())
             placed += here.values()
         model.add(sum(placed) >= least).only_enforce_if(begins)
-    least_children = case.group.min_children
-    model.add(sum(starts) >= (len(starts) if least_children is None else least_children))
+    for part in [*composites_of(tree)][::-1] if tree is not None else ():
+        starts[part.id] = begins = model.new_bool_var("")
+        model.add(sum(starts[part_id(each)] for each in part.children) >= part.min_children).only_enforce_if(begins)
+    needed = [starts[tree.id]] if tree is not None else [*starts.values()]
+    model.add(sum(needed) == len(needed))
     for (place, r), amounts in used.items():
         model.add(sum(amounts) <= case.free[place][r])
     return _solved(model)

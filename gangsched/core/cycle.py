@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 
 import numpy.ma  # noqa: F401  # else `np.unique` imports it in the middle of a plan, which takes 30 ms
 
-from gangsched.core import diagnosis, post_filter, pre_filter, rounds, stand_ins, trees
+from gangsched.core import diagnosis, post_filter, pre_filter, rounds, stand_ins, tree_choices, trees
 from gangsched.core.chosen_devices import with_devices
 from gangsched.core.last_ends import LastEnds
 from gangsched.core.messages import placing
@@ -89,8 +89,8 @@ def plan(
         ledger.last_ends = LastEnds(reserving.last_ends, snapshot.table, reserving.wall_s)
     # 1. QueueSort
     ordered = sorted(queue, key=group_key)
-    whole = {group.id: group for group in ordered if group.min_children is not None}
-    ready = [trees.needed(group) if group.id in whole else group for group in ordered if not group.unchanged]
+    whole = {group.id: group for group in ordered if group.tree is not None}
+    ready = [tree_choices.needed(group) if group.id in whole else group for group in ordered if not group.unchanged]
     standing = None
     if reserving is not None and reserving.limits.reservations:
         nominated = preempting.nominated if preempting is not None else {}
@@ -232,7 +232,7 @@ def decide(group: Group, ledger: Ledger, totals: Ledger, *, now_s: float) -> Ver
 
     A tree is decided in parts, each of them like a group.
     """
-    if group.min_children is not None and group.refusal is None:
+    if group.tree is not None and group.refusal is None:
         part = partial(decide, ledger=ledger, totals=totals, now_s=now_s)
         sums = partial(_hopeless, group, ledger, totals)
         return trees.TreeDecision(group, ledger, part, sums, ledger.progress or Progress()).verdict()

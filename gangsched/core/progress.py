@@ -31,8 +31,8 @@ MOST_IN_VAIN = 3
 class Progress:
     """Results of earlier plans for one group; rounds read those in `earlier` and add their own.
 
-    For a tree, `parts` has the decisions about its parts, by name, and `refuted` is the number of choices of children
-    that were refuted.
+    For a tree, `parts` has the decisions about its parts, by name, and `refuted` the numbers of refuted choices of
+    children, by composite.
     """
 
     def __init__(self, before: Unfinished | None = None) -> None:
@@ -40,7 +40,7 @@ class Progress:
         self._scope = before.scope if before is not None else ""
         self._part = ""
         self.parts: dict[str, Any] = {**before.parts} if before is not None else {}
-        self.refuted = before.refuted if before is not None else 0
+        self.refuted: dict[str, int] = {**before.refuted} if before is not None else {}
         self._passed = set(before.passed) if before is not None else set[str]()
         self._earlier: Mapping[str, str] = before.placed if before is not None else {}
         self._resumed: dict[str, str] = {}
@@ -194,7 +194,7 @@ class Progress:
         shortages = {**(before.shortages if before is not None else {}), **self._shortages}
         choices = ledger.choices + (before.choices if before is not None else 0)
         known = len(placed) + len(failed) + len(rooms) + len(shortages) + self.searched
-        known += len(self.parts) + self.refuted
+        known += len(self.parts) + sum(self.refuted.values())
         known += len(ledger.occupancy.storage.known_needs)  # derived by this plan and those before
         devices = ledger.occupancy.storage.devices
         known += devices.index.searches if devices is not None else 0

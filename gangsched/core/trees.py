@@ -1,9 +1,9 @@
-"""Trees: gangs with the same parent (its children), of which a minimum number starts together, and each further one as
+"""Trees: gangs and composites of them, of which a minimum number of children starts together, and each further one as
 a whole (I9).
 
-Invariant: a child starts whole or not at all. Members above the minimum of a child, and children above the minimum of
-the tree, are placed after all minimums. Children are refused only after every choice of different ones was tried, those
-that require domains in every arrangement.
+Invariant: a part starts whole or not at all. Members above the minimum of a gang, and children above the minimum of
+their composite, are placed after the minimum of the whole tree. Children are refused only after every choice of
+different ones was tried, those that require domains in every arrangement.
 """
 
 from __future__ import annotations
@@ -11,55 +11,40 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TypeAlias
 
 from gangsched.core.messages import placing
 from gangsched.core.permit import permitted
-from gangsched.core.pre_filter import not_ready
 from gangsched.core.progress import Progress
 from gangsched.core.reserve import Ledger
 from gangsched.core.search.find import PODS
-from gangsched.core.search.openings import ways
-from gangsched.core.search.slices import kinds_in_packing
+from gangsched.core.search.parts import kinds_in_packing
+from gangsched.core.tree_choices import TreeParts
 from gangsched.core.work import OutOfWork
 from gangsched.model.gang import Gang, Group, MatchPolicy, Placement, Refusal
 from gangsched.model.objects import Pod
 from gangsched.model.plan import Need, Verdict
+from gangsched.model.tree import Composite, Part, composites_of, gangs_of, parents_of, part_id
 
 Decide: TypeAlias = Callable[[Group], Verdict]
 Made: TypeAlias = tuple[Verdict, Sequence[Gang]]
-"""The verdict on some children."""
+"""The verdict on some gangs."""
 UNITS_A_CHOICE = 10
-"""Units of coming to one choice of children, with a fifth of one for each child of it."""
+"""Units of coming to one choice of children, with a fifth of one for each gang of it."""
 UNITS_A_PART = 100
-"""Units of deciding children as a group, besides what that charges."""
+"""Units of deciding gangs as a group, besides what that charges."""
 MOST_KINDS = 64
 """Kinds of pods and children that are packed together: building the problem takes the square of their number."""
-FIRST = "first choice"
 MOST_CHOICES = 2_000
 """Choices of children after which a tree waits for a change: 64 of 128 different ones are more than can be tried."""
 
 
-def needed(group: Group) -> Group:
-    """The children that the minimum of a tree needs: those that have started, then the first ones that are ready.
-
-    Only these preempt and get reservations. A group that is not a tree is returned unchanged.
-    """
-    if group.min_children is None:
-        return group
-    if group.minimum is not None:
-        return group.minimum
-    started, ready = _started(group), [gang for gang in _waiting(group) if not_ready(gang) is None]
-    lack = max(group.min_children, 1) - len(started)
-    chosen = (*started, *ready[: max(0, lack)]) or group.gangs
-    return replace(group, gangs=tuple(sorted(chosen, key=_id)), min_children=None)
-
-
 @dataclass(eq=False)
 class TreeDecision:
-    """One decision about a tree; `decide` decides a part of it like a separate group.
+    """One decision about a tree; `decide` decides some gangs of it like a separate group.
 
-    `hopeless` is why sums refute a child even by itself. `above` are gangs with members above their minimum, as they
+    `hopeless` is why sums refute a gang even by itself. `above` are gangs with members above their minimum, as they
     are once the minimum is bound.
     """
 
@@ -72,35 +57,47 @@ class TreeDecision:
     told: dict[str, Refusal] = field(default_factory=dict)
     above: list[Gang] = field(default_factory=list)
     kept: list[Made] = field(default_factory=list)
-    _kinds: dict[str, object] = field(default_factory=dict)
     _packed: dict[object, int | None] = field(default_factory=dict)
     _of_choice: list[str] = field(default_factory=list)
+    _is_proven: bool = True
+
+    @cached_property
+    def tree(self) -> Composite:
+        """The root."""
+        assert self.group.tree is not None
+        return self.group.tree
+
+    @cached_property
+    def children(self) -> TreeParts:
+        """Which children have started, are ready and differ."""
+        return TreeParts(self.group, self.ledger.work, self._hopeless)
+
+    @cached_property
+    def _parents(self) -> dict[str, Composite]:
+        return parents_of(self.tree)
 
     def verdict(self) -> Verdict:
-        """Decide the tree; if its minimum is refused, the other children are unchanged."""
-        group = self.group
+        """Decide the tree; if its minimum is refused, other children that have not started are unchanged."""
+        group, children = self.group, self.children
         self.ledger.work.charge(5 * len(group.gangs) + sum(len(gang.pending) for gang in group.gangs) // 4)
-        started, waiting = _started(group), _waiting(group)
-        unready = {gang.id: why for gang in waiting if (why := not_ready(gang)) is not None}
-        ready = [gang for gang in waiting if gang.id not in unready]
-        lack = max(0, (group.min_children or 0) - len(started))
-        self.told |= unready
-        refused: Refusal | None = None
+        waiting = [gang for gang in group.gangs if not gang.satisfied]
+        self.told |= {gang.id: why for gang in waiting if (why := children.unready(gang.id)) is not None}
+        for composite in [*composites_of(self.tree)][:0:-1]:  # the innermost says most about its gangs
+            if not children.has_started(composite) and (why := children.unready(composite)) is not None:
+                self.told = dict.fromkeys(gangs_of(composite), why) | self.told
+        started = [gang for gang in group.gangs if gang.satisfied]
         short = [gang for gang in started if gang.bound + gang.succeeded < min(gang.permitted_min, gang.min_member)]
-        others = [gang for gang in started if gang not in short]
+        refused: Refusal | None = None
         try:
             for gang in short:
                 self._place(gang)
-            if lack > len(ready):
-                refused = placing.children_missing(group, len(started) + len(ready), next(iter(unready.items()), None))
-                self.told |= {gang.id: refused for gang in ready}
-            else:
-                refused = self._choose(ready, lack)
+            for composite in [*composites_of(self.tree)][1:]:
+                if children.has_started(composite):
+                    self._start(composite)
+            refused = self._start(self.tree)
             if refused is None:
-                for gang in ready:
-                    if gang.id not in self.told:
-                        self._place(gang)
-            for gang in (*others, *self.above):
+                self._start_others(self.tree)
+            for gang in (*(gang for gang in started if gang not in short), *self.above):
                 self._place(gang)
         except OutOfWork:
             if not any(each.binds for each in self.made):
@@ -110,24 +107,44 @@ class TreeDecision:
 
     # --- which children start ---------------------------------------------------------------------------------------
 
-    def _choose(self, ready: Sequence[Gang], lack: int) -> Refusal | None:
+    def _start(self, composite: Composite) -> Refusal | None:
+        """Place the children that a composite lacks, all together; a refusal if they do not fit or are not ready."""
+        refused = self.children.missing(composite)
+        ready = self.children.ready(composite)
+        if refused is None:
+            return self._choose(composite, ready, self.children.lack(composite))
+        self.told |= {gang: refused for gang in gangs_of(*ready) if gang not in self.told}
+        return refused
+
+    def _start_others(self, composite: Composite) -> None:
+        """Place the children above a composite's minimum, each as a whole and in order, then those inside them."""
+        for child in self.children.ready(composite):
+            if not isinstance(child, str):
+                self._start(child)
+            elif child not in self.told:
+                self._place(self.children.gangs[child])
+        for child in composite.children:
+            if isinstance(child, Composite) and not self.children.lack(child):
+                self._start_others(child)
+
+    def _choose(self, composite: Composite, ready: Sequence[Part], lack: int) -> Refusal | None:
         """Place the first choice of children that fits; a refusal if none does."""
         if not lack:
             return None
-        progress, proven = self.progress, True
-        first: Verdict | None = progress.parts.get(FIRST)
-        for number, chosen in enumerate(self._choices(ready, lack)):
-            self.ledger.work.charge(UNITS_A_CHOICE + lack // 5 if number >= progress.refuted else 1)
-            if number < progress.refuted:
-                continue
-            if number == MOST_CHOICES:
-                proven = False
+        progress, self._is_proven = self.progress, True
+        of_first, begun = f"first choice of {composite.id}", progress.refuted.get(composite.id, 0)
+        first: Verdict | None = progress.parts.get(of_first)
+        for number, chosen in self.children.choices(ready, lack, begun):
+            self.ledger.work.charge(UNITS_A_CHOICE + len(gangs_of(*chosen)) // 5)
+            if number >= MOST_CHOICES:
+                self._is_proven = False
                 break
             self._of_choice.clear()
-            found = self._fit(f"choice {number}", chosen)
+            found = self._fit(f"{composite.id} choice {number}", chosen)
             if not isinstance(found, Verdict):
                 for verdict, gangs in found:
                     self._keep(verdict, gangs)
+                    self.children.placed.update(gang.id for gang in gangs)
                 return None
             if first is None:
                 first = found
@@ -135,38 +152,19 @@ class TreeDecision:
                 first = replace(first, told=replace(first.told, never=False))
             for name in self._of_choice:
                 progress.parts.pop(name, None)
-            progress.parts[FIRST], progress.refuted = first, number + 1
+            progress.parts[of_first], progress.refuted[composite.id] = first, number + 1
         assert first is not None
-        several = lack < len(ready) and len({*map(self._kind, ready)}) > 1
-        if several:
-            proven = proven and (len(self._apart(ready)) == 1 or self._are_slices(ready))
-            told = placing.no_choice(self.group, first.told, lack, len(ready), proven=proven)
-            told = replace(told, never=told.never and self._none_ever(ready, lack))
-            shapes = dict.fromkeys(pod.shape for gang in ready for pod in gang.pending)
+        if progress.refuted[composite.id] > 1 or (lack < len(ready) and len(self.children.by_kind(ready)) > 1):
+            proven = self._is_proven and not self.children.is_cut
+            told = placing.no_choice(composite, first.told, lack, len(ready), proven=proven)
+            told = replace(told, never=told.never and self.children.none_ever(ready, lack))
+            gangs = [self.children.gangs[each] for each in gangs_of(*ready)]
+            shapes = dict.fromkeys(pod.shape for gang in gangs for pod in gang.pending)
             first = replace(first, told=told, needs=tuple(Need(shape, 0) for shape in shapes), gangs=())
         self.made.append(first)
-        self.told |= {gang.id: first.told for gang in ready} | dict(first.gangs)
+        may_start = (gang for gang in gangs_of(*ready) if self.children.unready(gang) is None)
+        self.told |= dict.fromkeys(may_start, first.told) | dict(first.gangs)
         return first.told
-
-    def _choices(self, ready: Sequence[Gang], lack: int) -> Iterator[Sequence[Gang]]:
-        """Choices that differ in kinds of children, the first in order first; of one kind, the first ones are taken."""
-        yield ready[:lack]
-        kinds = self._by_kind(ready)
-        if lack == len(ready) or len(kinds) == 1:
-            return
-        fit = [gangs for gangs in kinds if self._hopeless(gangs[0]) is None]
-        first = Counter(self._kind(gang) for gang in ready[:lack])
-        for counts in ways([len(gangs) for gangs in fit], lack):
-            chosen = [gang for gangs, count in zip(fit, counts, strict=True) for gang in gangs[:count]]
-            if Counter(map(self._kind, chosen)) != first:
-                yield chosen
-
-    def _none_ever(self, ready: Sequence[Gang], lack: int) -> bool:
-        """Whether no choice that was not tried, since sums refute a child of it, could fit on empty nodes."""
-        found = [(len(gangs), self._hopeless(gangs[0])) for gangs in self._by_kind(ready)]
-        return all(why is None or why.never for _, why in found) or lack > sum(
-            number for number, why in found if why is None or not why.never
-        )
 
     def _hopeless(self, gang: Gang) -> Refusal | None:
         name = f"sums {gang.id}"
@@ -175,103 +173,160 @@ class TreeDecision:
         found: Refusal | None = self.progress.parts[name]
         return found
 
-    def _by_kind(self, ready: Sequence[Gang]) -> list[list[Gang]]:
-        kinds: dict[object, list[Gang]] = {}
-        for gang in ready:
-            kinds.setdefault(self._kind(gang), []).append(gang)
-        return list(kinds.values())
-
-    def _kind(self, gang: Gang) -> object:
-        """Equal for children of which one fits where the other does."""
-        if gang.id not in self._kinds:
-            self.ledger.work.charge(2 + len(gang.pending) // 4)
-            shapes = frozenset(Counter(pod.shape for pod in gang.pending).items())
-            alike = shapes, gang.min_member, gang.constraints, gang.min_resources, gang.match_policy
-            single = gang.bound or gang.held or gang.kept or any(pod.claims for pod in gang.pending)
-            self._kinds[gang.id] = gang.id if single else alike
-        return self._kinds[gang.id]
-
     # --- placing children -------------------------------------------------------------------------------------------
 
-    def _fit(self, name: str, chosen: Sequence[Gang]) -> list[Made] | Verdict:
-        """The decisions that place all of these children, else the refusal of some of them.
+    def _fit(self, name: str, chosen: Sequence[Part], beside: Sequence[Made] = ()) -> list[Made] | Verdict:
+        """The decisions that place all gangs of these parts, else the refusal of some of them.
 
-        Those that require domains take them one after the other, and are packed together where one finds none beside
+        Parts that require domains take them one after the other, and are packed together where one finds none beside
         those before it.
         """
-        parts, checkpoint = self._apart(chosen), self.ledger.checkpoint()
+        units, checkpoint = self._apart(chosen), self.ledger.checkpoint()
         found: list[Made] = []
         refused: Verdict | None = None
-        for gangs in parts:
-            verdict = self._part(f"{name} {gangs[0].id}", gangs, beside=found)
-            if not _starts(gangs, verdict):
-                refused = verdict
+        for unit in units:
+            made = self._fit_unit(name, unit, (*beside, *found))
+            if isinstance(made, Verdict):
+                refused = made
                 break
-            found.append((verdict, gangs))
+            found += made
         if refused is None:
             return found
         self.ledger.rollback(checkpoint)
-        if len(chosen) > 1 and self._may_be_packed(chosen, parts):
-            verdict = self._part(f"{name} together", chosen, apart=True)
-            if _starts(chosen, verdict):
-                return [(verdict, chosen)]
+        if self._may_be_packed(chosen, units):
+            verdict = self._part(f"{name} together {part_id(chosen[0])}", chosen, beside=beside, apart=True)
+            gangs = self._gangs(chosen)
+            if _starts(gangs, verdict):
+                return [(verdict, gangs)]
             self.ledger.rollback(checkpoint)
         return refused
 
-    def _may_be_packed(self, chosen: Sequence[Gang], parts: Sequence[Sequence[Gang]]) -> bool:
-        """Whether one search for all children, of which identical ones are one kind, may find what parts did not."""
-        if not self._are_slices(chosen):
-            return False
-        shapes = {id(pod.shape) for gang in chosen for pod in gang.pending}
-        return len(parts) > 1 or (len(shapes) > 1 and sum(len(gang.pending) for gang in chosen) <= PODS)
+    def _fit_unit(self, name: str, unit: Sequence[Part], beside: Sequence[Made]) -> list[Made] | Verdict:
+        """As `_fit`, for parts that are placed at one time."""
+        first = unit[0]
+        if not isinstance(first, str) and self._requires(*first.children):
+            return self._fit(f"{name} {first.id}", first.children, beside)
+        gangs = self._gangs(unit)
+        verdict = self._part(f"{name} {part_id(first)}", unit, beside=beside)
+        return [(verdict, gangs)] if _starts(gangs, verdict) else verdict
 
-    def _are_slices(self, gangs: Sequence[Gang]) -> bool:
-        """Whether all of these children can be packed together, as so few kinds that a plan can compare them."""
+    def _gangs(self, parts: Sequence[Part]) -> list[Gang]:
+        return [self.children.gangs[each] for each in gangs_of(*parts)]
+
+    def _requires(self, *parts: Part) -> bool:
+        """Whether one of these parts requires domains of its own."""
+        gangs = (gang.constraints for gang in self._gangs(parts))
+        return any(each.topology for each in composites_of(*parts)) or any(
+            stated.topology or stated.same_product for stated in gangs
+        )
+
+    def _apart(self, parts: Sequence[Part]) -> list[Sequence[Part]]:
+        """Parts that require domains, each by itself, and all other gangs together."""
+        apart: list[Sequence[Part]] = []
+        others: list[Part] = []
+        open_parts = [*reversed(parts)]
+        while open_parts:
+            part = open_parts.pop()
+            if isinstance(part, str):
+                (apart.append([part]) if self._requires(part) else others.append(part))
+            elif part.topology:
+                apart += [[part]] if part.children else []
+            else:
+                open_parts += reversed(part.children)
+        return [*apart, *([others] if others else ())]
+
+    def _may_be_packed(self, chosen: Sequence[Part], units: Sequence[Sequence[Part]]) -> bool:
+        """Whether one search for all parts, of which identical ones are one kind, may find what units did not."""
+        gangs = self._gangs(chosen)
+        if len(gangs) == 1:
+            return False
+        if not self._are_slices(chosen):
+            self._is_proven = self._is_proven and len(units) == 1
+            return False
+        shapes = {id(pod.shape) for gang in gangs for pod in gang.pending}
+        return len(units) > 1 or (len(shapes) > 1 and sum(len(gang.pending) for gang in gangs) <= PODS)
+
+    def _are_slices(self, parts: Sequence[Part]) -> bool:
+        """Whether all of these parts can be packed together, as so few kinds that a plan can compare them."""
         known, kinds = self._packed, {}
-        for gang in gangs:
-            kind = self._kind(gang)
+        for part in parts:
+            kind = part if not isinstance(part, str) else self.children.kind(part)
             if kind not in known:
-                self.ledger.work.charge(6 + len(gang.pending) // 2)
-                known[kind] = kinds_in_packing(gang, self.ledger.table)
+                self.ledger.work.charge(6 + sum(len(gang.pending) for gang in self._gangs([part])) // 2)
+                known[kind] = kinds_in_packing(part, self.children.gangs, self.ledger.table)
             kinds[kind] = known[kind]
         numbers = [number for number in kinds.values() if number is not None]
         return len(numbers) == len(kinds) and sum(numbers) <= MOST_KINDS
 
-    def _apart(self, gangs: Sequence[Gang]) -> list[Sequence[Gang]]:
-        """Children that require domains, each by itself, and all others together."""
-        apart = [gang for gang in gangs if gang.constraints.topology or gang.constraints.same_product]
-        others = [gang for gang in gangs if gang not in apart] if apart else gangs
-        return [*((gang,) for gang in apart), *((others,) if others else ())]
+    def _part(self, name: str, parts: Sequence[Part], *, beside: Sequence[Made] = (), apart: bool = False) -> Verdict:
+        """Decide gangs as a group, or do as an earlier plan decided. Out of work, it leaves the ledger unchanged.
 
-    def _part(self, name: str, gangs: Sequence[Gang], *, beside: Sequence[Made] = (), apart: bool = False) -> Verdict:
-        """Decide children as a group, or do as an earlier plan decided. Out of work, it leaves the ledger unchanged.
-
-        Those placed before them, in this plan or earlier, say in which domain of the tree they start.
+        Those placed before them, in this plan or earlier, say in which domains of the composites around them they
+        start.
         """
         self._of_choice.append(name)
-        checkpoint = self.ledger.checkpoint()
+        checkpoint, gangs = self.ledger.checkpoint(), self._gangs(parts)
         try:
             verdict = self._again(name, gangs)
             if verdict is None:
                 self.ledger.work.charge(UNITS_A_PART + len(self.group.gangs) // 5)
                 self.progress.begin(name)
-                part = replace(self.group, gangs=tuple(sorted(gangs, key=_id)), parent="", min_children=None)
-                verdict = self.decide(replace(part, apart=apart, beside=self._beside(gangs, beside)))
+                around = [*self._around(parts[0])]
+                if len(parts) == 1 and not apart and isinstance(parts[0], Composite):
+                    around += composites_of(parts[0])
+                verdict = self.decide(
+                    replace(
+                        self.group,
+                        gangs=tuple(sorted(gangs, key=_id)),
+                        tree=None,
+                        topology=tuple(sorted({key for each in around for key in each.topology})),
+                        apart=tuple(parts) if apart else (),
+                        beside=self._beside(around, gangs, beside),
+                    )
+                )
         except OutOfWork:
             self.ledger.rollback(checkpoint)
             raise
         self.progress.parts[name] = verdict
         return verdict
 
-    def _beside(self, gangs: Sequence[Gang], found: Sequence[Made]) -> frozenset[str]:
-        """The nodes of all other children, if the tree requires a domain of them together."""
-        if not self.group.topology:
-            return frozenset()
-        nodes = {node for gang in self.group.gangs if gang not in gangs for node in gang.nodes}
-        return frozenset(nodes | {each.node for verdict, _ in (*self.kept, *found) for each in verdict.binds})
+    def _around(self, part: Part) -> Iterator[Composite]:
+        """The composites around a part that require domains, innermost first, as the whole tree has them."""
+        composite = self._parents.get(part_id(part))
+        while composite is not None:
+            if composite.topology:
+                yield composite
+            composite = self._parents.get(composite.id)
+
+    def _beside(
+        self, around: Sequence[Composite], gangs: Sequence[Gang], found: Sequence[Made]
+    ) -> tuple[tuple[tuple[str, ...], frozenset[str]], ...]:
+        """For each composite around these gangs that requires domains, the nodes of its other gangs."""
+        if not around:
+            return ()
+        placed: dict[str, set[str]] = {}
+        own = {gang.id for gang in gangs}
+        for verdict, others in (*self.kept, *found):
+            gang_of = {pod.uid: gang.id for gang in others for pod in (*gang.pending, *gang.retry)}
+            for each in verdict.binds:
+                placed.setdefault(gang_of.get(each.pod.uid, ""), set()).add(each.node)
+        made = []
+        for composite in (each for each in around if each.topology):
+            nodes: set[str] = set()
+            for other in gangs_of(self._whole(composite)):
+                if other not in own:
+                    nodes |= {*self.children.gangs[other].nodes} | placed.get(other, set())
+            made.append((composite.topology, frozenset(nodes)))
+        return tuple(made)
+
+    def _whole(self, composite: Composite) -> Composite:
+        """The composite with all of its children, of which a choice has only some."""
+        parent = self._parents.get(composite.id)
+        siblings = parent.children if parent is not None else (self.tree,)
+        return next(each for each in siblings if isinstance(each, Composite) and each.id == composite.id)
 
     def _again(self, name: str, gangs: Sequence[Gang]) -> Verdict | None:
-        """The verdict of an earlier plan on these children, if its nodes still take them; claims are looked at anew."""
+        """The verdict of an earlier plan on these gangs, if its nodes still take them; claims are looked at anew."""
         known: Verdict | None = self.progress.parts.get(name)
         if known is None or known.releases or any(gang.kept or gang.held for gang in gangs):
             return None
@@ -288,9 +343,12 @@ class TreeDecision:
         return None
 
     def _place(self, gang: Gang) -> None:
-        """Decide a child by itself, if any of it waits."""
+        """Decide a gang by itself, if any of it waits."""
         if gang.waiting:
-            self._keep(self._part(f"gang {gang.id} {gang.satisfied}", (gang,)), (gang,))
+            verdict = self._part(f"gang {gang.id} {gang.satisfied}", (gang.id,))
+            if _starts((gang,), verdict):
+                self.children.placed.add(gang.id)
+            self._keep(verdict, (gang,))
 
     def _keep(self, verdict: Verdict, gangs: Sequence[Gang]) -> None:
         """Take a verdict without the members above minimums: their room is free until all minimums are placed."""
@@ -312,7 +370,9 @@ class TreeDecision:
             kept = {each.pod.uid for each in placed[:need]}
             rest = tuple(pod for pod in gang.pending if pod.uid not in kept)
             later |= {pod.uid for pod in rest}
-            self.above.append(_as_started(gang, rest, [each.node for each in placed[:need]]))
+            begun = _as_started(gang, rest, [each.node for each in placed[:need]])
+            self.above.append(begun)
+            self.children.gangs[gang.id] = begun
         if later:
             binds = tuple(each for each in verdict.binds if each.pod.uid not in later)
             verdict = replace(verdict, binds=binds, notes=tuple(each for each in verdict.notes if each[0] not in later))
@@ -342,22 +402,6 @@ class TreeDecision:
             needs=needs,
             gangs=tuple((gang.id, self.told.get(gang.id, told)) for gang in self.group.gangs),
         )
-
-
-def _started(group: Group) -> list[Gang]:
-    return [gang for gang in group.gangs if gang.satisfied]
-
-
-def _waiting(group: Group) -> list[Gang]:
-    """Children that have not started, in the order in which they do."""
-    return sorted((gang for gang in group.gangs if not gang.satisfied), key=_order)
-
-
-def _order(gang: Gang) -> tuple[bool, int, int, int, str]:
-    """Those with bound members first, then by priority, age and number."""
-    priority = max((pod.priority for pod in gang.pending), default=0)
-    age = min((pod.creation_s for pod in gang.pending), default=0)
-    return not gang.bound, -priority, age, len(gang.id), gang.id
 
 
 def _id(gang: Gang) -> str:

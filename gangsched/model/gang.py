@@ -17,6 +17,7 @@ from gangsched.model.objects import Pod
 from gangsched.model.reasons import Reason
 from gangsched.model.resources import ResourceVector
 from gangsched.model.storage import Selection
+from gangsched.model.tree import Composite, Part
 
 Rank: TypeAlias = tuple[int, bool, int, str]
 """Where a group stands among all that wait (Q1, Q2); smaller goes first."""
@@ -25,7 +26,7 @@ Rank: TypeAlias = tuple[int, bool, int, str]
 PLAIN: Final = "pod:"
 """Begins the id of a plain pod, and of its group."""
 TREE: Final = "tree:"
-"""Begins the id of the group of a parent's children (I9), which may be a gang's id without it."""
+"""Begins the id of the group of all gangs of a tree (I9), which may be a gang's id without it."""
 TO_COME: Final = "to-come:"
 """Begins the uid of the stand-in for a member that does not exist yet (B8); the id of its gang follows."""
 
@@ -174,15 +175,16 @@ class Gang:
 class Group:
     """Gangs decided together, sorted by id.
 
-    `refusal` is an error in the group's declaration (I4). In a tree, `parent` is the gang whose children the gangs are;
-    `min_children` of them start together, and each further one starts as a whole by itself (I9); `minimum` is the group
-    of those that are needed for that, if it is known already. In any other group all gangs start together, and
-    `min_children` is None. `topology` are the labels that a tree requires for all of it, in
-    addition to those of its children; the gangs of a group that is `apart` each have domains of their own. `beside` are
-    nodes of other members of the tree. `clock_started_s` is the monotonic second of its first hold (T1), None without
-    holds. `yielded_to` is the group that it yielded to (D1). `avoid` are nodes whose kubelet recently rejected a member
-    (B6). `generation` changes with every change of the group; `rounds` counts its rounds. An `unchanged` group has
-    holds, and nothing that its last verdict depends on has changed: it is not decided again, but may yield (D1).
+    `refusal` is an error in the group's declaration (I4). A `tree` starts in parts (I9), and `minimum` is the group of
+    the gangs that its minimum needs, if it is known already; in any other group all gangs start together. `topology`
+    are the labels that hold for the whole group, in addition to those of its gangs. The parts of a group that is
+    `apart` each have domains of their own, and all of their gangs are needed. `beside` are, for each composite around
+    a group that is a part of a tree, the labels of which one domain must hold it, and the nodes of its other members.
+
+    `clock_started_s` is the monotonic second of its first hold (T1), None without holds. `yielded_to` is the group that
+    it yielded to (D1). `avoid` are nodes whose kubelet recently rejected a member (B6). `generation` changes with every
+    change of the group; `rounds` counts its rounds. An `unchanged` group has holds, and nothing that its last verdict
+    depends on has changed: it is not decided again, but may yield (D1).
     """
 
     id: str
@@ -197,11 +199,10 @@ class Group:
     generation: int = 0
     rounds: int = 0
     unchanged: bool = False
-    parent: str = ""
-    min_children: int | None = None
+    tree: Composite | None = None
     topology: tuple[str, ...] = ()
-    apart: bool = False
-    beside: frozenset[str] = frozenset()
+    apart: tuple[Part, ...] = ()
+    beside: tuple[tuple[tuple[str, ...], frozenset[str]], ...] = ()
     minimum: Group | None = None
 
     @property

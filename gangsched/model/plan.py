@@ -117,7 +117,7 @@ class Unfinished:
     scope. The group has taken `plans` plans, the last `in_vain` of which made no progress beyond `known` facts.
     `versions` of nodes and `storage` are those of the last plan; `claim_needs` was derived from that storage. The group
     `goes_first` if only preemption or a reservation for it took more work than was left. For a tree, `parts` has the
-    decisions about its parts, by name, and `refuted` is the number of refuted choices of children.
+    decisions about its parts, by name, and `refuted` the numbers of refuted choices of children, by composite.
     """
 
     group: str
@@ -129,7 +129,7 @@ class Unfinished:
     scope: str = ""
     passed: frozenset[str] = frozenset()
     parts: Mapping[str, Any] = field(default_factory=dict)
-    refuted: int = 0
+    refuted: Mapping[str, int] = field(default_factory=dict)
     choices: int = 0
     placed: Mapping[str, str] = field(default_factory=dict)
     failed: Mapping[str, Refusal] = field(default_factory=dict)

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from gangsched.model.gang import Placement, Rank, Refusal
 from gangsched.model.objects import Pod
+from gangsched.model.tree import Composite
 
 SYSTEM_CRITICAL = 2_000_000_000
 """Pods of this priority and above are never victims: system-cluster-critical and system-node-critical (V5)."""
@@ -86,7 +87,7 @@ class RunningGang:
 
     `succeeded` members count towards `min_member` as in P1. Members of an `indivisible` gang (native disruptionMode
     `all`) are evicted only all together, members of a `disrupted_singly` gang (`single`) one by one. While members are
-    `binding`, the gang's group is not evicted as a whole. `min_children` is that of its tree, None for other groups.
+    `binding`, the gang's group is not evicted as a whole. `tree` is None for a group that is none.
     """
 
     id: str
@@ -97,7 +98,7 @@ class RunningGang:
     indivisible: bool = False
     disrupted_singly: bool = False
     binding: bool = False
-    min_children: int | None = None
+    tree: Composite | None = None
 
 
 class Budget(NamedTuple):
@@ -154,7 +155,7 @@ class Victim(NamedTuple):
     """A pod to be evicted; `gang` and `group` are "" for a plain pod.
 
     An `overdue` victim is evicted, even at equal priority, because it exceeded the run time for which it was backfilled
-    (H11).
+    (H11). A `part` is the child that goes as a whole, of which its gang may be only one.
     """
 
     uid: str
@@ -166,13 +167,14 @@ class Victim(NamedTuple):
     kind: UnitKind
     priority: int
     overdue: bool = False
+    part: str = ""
 
     @property
     def unit(self) -> tuple[UnitKind, str]:
         """Equal for victims that are evicted together."""
         if self.kind is UnitKind.CORE:
             return self.kind, self.group
-        return self.kind, self.gang if self.kind is UnitKind.CHILD else self.uid
+        return self.kind, self.part if self.kind is UnitKind.CHILD else self.uid
 
     @property
     def is_of_whole(self) -> bool:

@@ -91,7 +91,7 @@ class Starts:
             of_gang[member.gang] += 1
         known = self._registry.groups.get(group)
         # Of a tree with a minimum of children, those that were chosen to start are whole; others start later.
-        gangs = known.gangs if known is not None and known.min_children is None else tuple(of_gang)
+        gangs = known.gangs if known is not None and known.tree is None else tuple(of_gang)
         records = [self._registry.gangs[gang] for gang in gangs if gang in self._registry.gangs]
         return all(_needed(record) <= of_gang[record.id] for record in records if record.minimum_binds)
 

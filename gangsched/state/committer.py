@@ -81,7 +81,7 @@ class Committer:
             placed = [(each.pod, each.node) for each in placements]
             record = self._registry.groups[verdict.group]
             gangs = tuple(with_all(self._registry.view(gang), self._registry.policy) for gang in record.gangs)
-            group = Group(id=verdict.group, gangs=gangs, min_children=record.min_children, topology=record.topology)
+            group = Group(id=verdict.group, gangs=gangs, tree=record.tree)
             if not keeps_together(group, placed, newest.table):
                 return False
         newest.respect_nominations(min((each.pod.priority for each in placements), default=0), but=verdict.group)

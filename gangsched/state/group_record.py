@@ -19,6 +19,7 @@ from gangsched.model.objects import Shape
 from gangsched.model.plan import Need, Verdict
 from gangsched.model.preemption import HeldBack, NotHelpful
 from gangsched.model.reservation import NotReserved
+from gangsched.model.tree import Composite
 from gangsched.state.preemption.nomination import NominationRecord
 from gangsched.state.reporting.reserved import Told
 
@@ -184,10 +185,8 @@ class GroupRecord:
     refusal: Refusal | None = None
     #: Gangs that its refusal blames.
     accused: tuple[str, ...] = ()
-    #: Of a tree; the children are its gangs.
-    parent: str = ""
-    min_children: int | None = None
-    topology: tuple[str, ...] = ()
+    #: Of which its gangs are parts; None for any other group.
+    tree: Composite | None = None
     # --- what was decided about it ---
     rounds: int = 0
     verdict: Verdict | None = None

@@ -1,8 +1,8 @@
 """Gangs, and the groups in which they are decided.
 
 Invariant: every gang is in exactly one group; a declared group exists only while all its gangs list the same set
-(semantics I4); until then each gang is a group of its own that is refused. Gangs with the same parent form one
-group (I9). Only `refresh` rebuilds what changed.
+(semantics I4); until then each gang is a group of its own that is refused. The gangs of a tree form one group (I9).
+Only `refresh` rebuilds what changed.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from math import inf
 from typing import NamedTuple
 
 from gangsched.api.gang_spec import GangDefaults
-from gangsched.core import trees
+from gangsched.core import tree_choices
 from gangsched.core.stand_ins import with_all
 from gangsched.model.gang import TREE, Gang, Group, Refusal, namespace_of
 from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.reasons import Reason
 from gangsched.model.text import named
+from gangsched.model.tree import Composite, gangs_of
 from gangsched.state.gang_view import gang_view
 from gangsched.state.gangs import GangRecord
 from gangsched.state.group_record import GroupRecord
 from gangsched.state.members_to_come import SiblingWorkers
+from gangsched.state.parents import Parents
 from gangsched.state.podgroup_names import PodGroupNames
 
 POD_GROUP_WAIT_S = 1.0
 """How long a gang waits for its PodGroup before it is told that there is none (semantics I2). The API server may have
 created the PodGroup before the pod: they come by two watches, and no order holds between them."""
-MOST_CHILDREN = 128
-"""Gangs that may name one parent: each is compared with each, and all of them are decided in one plan."""
 AT_A_TIME = 250
 """Gangs that are grouped anew in one refresh only because one changed that they name and are not decided with."""
 UNITS_A_GANG = 8
@@ -69,6 +69,7 @@ class Registry:
         self._dirty: dict[str, None] = {}
         self._ignored: frozenset[str] = frozenset()
         self._mentioned_by: dict[str, dict[str, None]] = {}
+        self._parents = Parents(self.gangs, self._mentioned_by)
         self._later: dict[str, None] = {}
         #: Gangs that miss their PodGroup, and until when they wait for it, in that order; judged ones stay.
         self._awaits_until_s: dict[str, float] = {}
@@ -131,12 +132,11 @@ class Registry:
                 avoid=frozenset(record.avoid),
                 generation=record.generation,
                 rounds=record.rounds,
-                parent=record.parent,
-                min_children=record.min_children,
-                topology=record.topology,
+                tree=record.tree,
+                topology=record.tree.topology if record.tree is not None else (),
             )
             # Once for each change: a plan asks it of all trees that are ready, of which it decides a few.
-            record.view = replace(view, minimum=trees.needed(view)) if view.min_children is not None else view
+            record.view = replace(view, minimum=tree_choices.needed(view)) if view.tree is not None else view
         return record.view
 
     def changed(self, group_id: str) -> None:
@@ -188,7 +188,7 @@ class Registry:
             record = self.gangs[gang_id]
             if record.empty:
                 regroup |= {gang_id} | self._siblings(gang_id)
-                self._later |= self._mentioned_by.get(gang_id, {})
+                self._later |= self._mentioned_by.get(gang_id, {}) | self._parents.below(gang_id)
                 self._forget(record)
                 forgotten.add(gang_id)
                 continue
@@ -200,10 +200,10 @@ class Registry:
             if not record.plain and record.read_spec(defaults=self.defaults):
                 self._mention(record, named)
                 regroup |= {gang_id} | before | self._siblings(gang_id)
-                self._later |= self._mentioned_by.get(gang_id, {})
+                self._later |= self._mentioned_by.get(gang_id, {}) | self._parents.below(gang_id)
             if record.has_pods is not bool(record.members):
                 record.has_pods = not record.has_pods
-                self._later |= self._mentioned_by.get(gang_id, {})
+                self._later |= self._mentioned_by.get(gang_id, {}) | self._parents.below(gang_id)
             self._views[gang_id] = self._view(record, now_s)
             if is_new:
                 regroup.add(gang_id)
@@ -247,15 +247,12 @@ class Registry:
         self.pod_group_names.found(gang_id)
 
     def _siblings(self, gang_id: str) -> set[str]:
-        """Gangs listed by this one or decided with it; too many children of one parent are each refused alone."""
+        """Gangs listed by this one or decided with it, and all parts of its tree; the gangs of a tree with too many of
+        them are each refused alone.
+        """
         record = self.gangs.get(gang_id)
         listed = set(record.spec.group) if record and record.spec else set()
-        if (
-            record
-            and record.spec
-            and len(of_parent := self._mentioned_by.get(record.spec.parent, {})) <= MOST_CHILDREN + 1
-        ):
-            listed |= of_parent.keys()
+        listed |= self._parents.around(gang_id).keys()
         group = self.groups.get(self.group_of.get(gang_id, ""))
         return listed | set(group.gangs if group else ())
 
@@ -285,18 +282,19 @@ class Registry:
         left = {self.group_of[gang_id] for gang_id in gang_ids if gang_id in self.group_of}
         groups = {gang_id: self.groups[self.group_of[gang_id]] for gang_id in gang_ids if gang_id in self.group_of}
         former = {gang_id: _Former(group.clock_s, group.avoid) for gang_id, group in groups.items()}
-        trees: dict[str, GroupRecord] = {}
+        trees: dict[str, str] = {}
+        self._parents.begin()
         for gang_id in sorted(gang_ids):
             record = self.gangs.get(gang_id)
             if record is None:
                 self.group_of.pop(gang_id, None)
-            elif record.spec is not None and record.spec.parent in trees and record.spec.group_problem is None:
-                self.group_of[gang_id] = trees[record.spec.parent].id
+            elif gang_id in trees:
+                self.group_of[gang_id] = trees[gang_id]
             else:
                 formed = self._formed(record, former.get(gang_id))
                 self.group_of[gang_id] = formed.id
-                if formed.parent:
-                    trees[formed.parent] = formed
+                if formed.tree is not None:
+                    trees |= dict.fromkeys(formed.gangs, formed.id)
         gone = {
             each for each in left if all(self.group_of.get(gang) != each for gang in (each, *self.groups[each].gangs))
         }
@@ -305,11 +303,10 @@ class Registry:
 
     def _formed(self, record: GangRecord, former: _Former | None) -> GroupRecord:
         """The group of a gang; a new one keeps the clock and the avoided nodes of its first gang's `former` group."""
-        gangs, refusal, accused = self._resolve(record)
-        parent = record.spec.parent if record.spec is not None and refusal is None else ""
-        group_id = TREE + parent if parent else gangs[0]
+        gangs, refusal, accused, tree = self._resolve(record)
+        group_id = TREE + tree.id if tree is not None else gangs[0]
         group = self.groups.get(group_id)
-        if group is not None and parent:
+        if group is not None and tree is not None:
             group.gangs = gangs  # children come and go, and the others wait on
         elif group is None or group.gangs != gangs:
             if group is None:
@@ -318,76 +315,39 @@ class Registry:
                 group.regroup(gangs)
             if former is not None:
                 group.clock_s, group.avoid = former.clock_s, dict(former.avoid)
-        group.refusal, group.accused = refusal, accused
-        group.parent, group.min_children = parent, self._min_children(parent, gangs) if parent else None
-        group.topology = self._topology(parent, gangs) if parent else ()
+        group.refusal, group.accused, group.tree = refusal, accused, tree
         return group
 
-    def _resolve(self, record: GangRecord) -> tuple[tuple[str, ...], Refusal | None, tuple[str, ...]]:
-        """(the gangs decided with this one, why they are refused as a group, who is to blame) (semantics I4, I9)."""
+    def _resolve(self, record: GangRecord) -> tuple[tuple[str, ...], Refusal | None, tuple[str, ...], Composite | None]:
+        """(the gangs decided with this one, why they are refused as a group, who is to blame, the tree that they form)
+        (semantics I4, I9).
+        """
         alone = (record.id,)
         spec = record.spec
         if spec is None:
-            return alone, None, ()
+            return alone, None, (), None
         if spec.group_problem is not None:
-            return alone, Refusal(Reason.INVALID_GANG, spec.group_problem), ()
-        if spec.parent:
-            problem = self._parent_problem(spec.parent, record.id)
-            if problem:
-                return alone, Refusal(Reason.INVALID_GANG, problem), ()
-            return self._children(spec.parent), None, ()
+            return alone, Refusal(Reason.INVALID_GANG, spec.group_problem), (), None
+        if spec.parent and not self._parents.is_composite(record.id):
+            tree = self._parents.of(record.id)
+            if isinstance(tree, str):
+                return alone, Refusal(Reason.INVALID_GANG, tree), (), None
+            return tuple(sorted(gangs_of(tree))), None, (), tree
         if spec.group == alone:
-            return alone, None, ()
+            return alone, None, (), None
         without = tuple(other for other in spec.group if not self._consents(other, spec.group))
         near = tuple(other for other in without if namespace_of(other) == namespace_of(record.id))
         absent = [other for other in near if not self._declared(other)]
         if absent:
             text = f"gang {named(absent)} of the group that {record.id} lists does not exist yet"
-            return alone, Refusal(Reason.WAITING_FOR_GANG, text), ()
+            return alone, Refusal(Reason.WAITING_FOR_GANG, text), (), None
         if near:
             text = f"gang {record.id} lists the group {named(spec.group)} but {named(near)} does not"
-            return alone, Refusal(Reason.INVALID_GANG, f"{text}: every gang must list the same set"), near
+            return alone, Refusal(Reason.INVALID_GANG, f"{text}: every gang must list the same set"), near, None
         if without:  # what is or is not in another namespace is not for this one to know
             text = f"gang {record.id} waits until {named(without)} lists the same group"
-            return alone, Refusal(Reason.WAITING_FOR_GANG, text), ()
-        return spec.group, None, ()
-
-    def _children(self, parent: str) -> tuple[str, ...]:
-        """The gangs that are decided as children of this parent, sorted."""
-        named_by = ((gang_id, self.gangs[gang_id].spec) for gang_id in self._mentioned_by[parent])
-        return tuple(sorted(each for each, spec in named_by if spec is not None and spec.is_child_of(parent)))
-
-    def _parent_problem(self, parent: str, gang_id: str) -> str:
-        """Why gangs cannot be children of this parent; "" if they can."""
-        if len(self._mentioned_by[parent]) > MOST_CHILDREN:
-            return f"more than {MOST_CHILDREN} gangs name {parent} as their parent"
-        there = self.gangs.get(parent)
-        if there is None:
-            return ""
-        if there.spec is not None and there.spec.parent:
-            return f"{parent}, the parent of gang {gang_id}, names a parent itself: a tree has two levels"
-        if there.spec is not None and there.spec.misplaced is not None:
-            return f"the PodGroup of {parent}, the parent of gang {gang_id}: {there.spec.misplaced}"
-        if there.members:
-            return (
-                f"{parent}, the parent of gang {gang_id}, has pods itself: a gang of a tree has either pods or children"
-            )
-        return ""
-
-    def _min_children(self, parent: str, gangs: tuple[str, ...]) -> int:
-        """The minimum in the PodGroup named as the parent, else in the oldest child with one, else all children."""
-        records = sorted((self.gangs[each] for each in gangs), key=lambda each: (each.creation_s, each.id))
-        stated = (self.gangs.get(parent), *records)
-        specs = (each.spec for each in stated if each is not None and each.spec is not None)
-        return next((spec.min_children for spec in specs if spec.min_children is not None), len(gangs))
-
-    def _topology(self, parent: str, gangs: tuple[str, ...]) -> tuple[str, ...]:
-        """Node labels of which one domain holds the whole tree: those that its PodGroup or a child's says."""
-        of_parent = self.gangs[parent].spec if parent in self.gangs else None
-        stated = set(of_parent.constraints.topology if of_parent is not None else ())
-        for spec in (self.gangs[each].spec for each in gangs):
-            stated |= set(spec.tree_topology if spec is not None else ())
-        return tuple(sorted(stated))
+            return alone, Refusal(Reason.WAITING_FOR_GANG, text), (), None
+        return spec.group, None, (), None
 
     def _consents(self, gang_id: str, group: tuple[str, ...]) -> bool:
         """Whether the gang exists and lists the same group."""

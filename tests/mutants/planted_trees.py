@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.mutants.mutant import bug
 
-TREES = "unit/core/test_trees.py"
+TREES, DEEP = "unit/core/test_trees.py", "unit/core/test_tree_choices.py"
 VICTIMS = "unit/core/preemption/test_units.py"
 
 
@@ -15,20 +15,20 @@ def a_surplus_of_a_child_costs_a_sibling_its_minimum(_: Any) -> Any:
     return lambda gang: False
 
 
-@bug("I9", "core.trees:TreeDecision._choices", TREES)
+@bug("I9", "core.tree_choices:TreeParts.choices", TREES)
 def only_the_first_choice_of_children_is_tried(_: Any) -> Any:
-    def first(self: Any, ready: Any, lack: int) -> Any:
-        yield ready[:lack]
+    def first(self: Any, ready: Any, lack: int, begin: int = 0) -> Any:
+        yield 0, tuple(self._first(part) for part in ready[:lack])
 
     return first
 
 
 @bug("I9", "core.trees:TreeDecision._apart", TREES)
 def all_children_share_the_domain_that_one_requires(_: Any) -> Any:
-    return lambda self, gangs: [gangs]
+    return lambda self, parts: [parts]
 
 
-@bug("I9", "core.trees:TreeDecision._none_ever", TREES)
+@bug("I9", "core.tree_choices:TreeParts.none_ever", TREES)
 def a_choice_that_sums_refute_at_present_never_fits(_: Any) -> Any:
     return lambda self, ready, lack: True
 
@@ -38,14 +38,14 @@ def what_was_decided_of_a_part_is_forgotten(_: Any) -> Any:
     return lambda self, name, gangs: None
 
 
-@bug("I9", "core.trees:needed", TREES)
+@bug("I9", "core.tree_choices:needed", TREES)
 def children_above_the_minimum_preempt(_: Any) -> Any:
     return lambda group: group
 
 
-@bug("I9", "state.groups:Registry._parent_problem", TREES)
+@bug("I9", "state.parents:Parents._top", TREES)
 def anything_may_be_a_parent(_: Any) -> Any:
-    return lambda self, parent, gang_id: ""
+    return lambda self, gang_id: (self.gangs[gang_id].spec.parent or gang_id, "")
 
 
 @bug("I9", "state.groups:TREE", TREES)
@@ -55,22 +55,56 @@ def a_tree_has_the_id_of_a_gang(_: Any) -> Any:
 
 @bug("I9", "core.trees:kinds_in_packing", TREES)
 def children_with_domains_are_never_packed_together(_: Any) -> Any:
-    return lambda gang, table: None
+    return lambda part, gangs, table: None
 
 
 @bug("I9", "core.search.demand:_alike", TREES)
 def each_order_of_identical_children_is_tried(_: Any) -> Any:
-    return lambda gang, lack, found: gang.id
+    return lambda members, found: members[0][0].id
 
 
-@bug("I9", "core.search.domains:tree_domain", TREES)
+@bug("I9", "core.search.domains:domains_around", TREES)
 def children_start_outside_the_domain_of_their_tree(_: Any) -> Any:
-    return lambda group, table: None
+    return lambda group, table: []
+
+
+@bug("I9", "core.tree_choices:TreeParts._within", DEEP)
+def inner_children_are_not_exchanged(real: Any) -> Any:
+    return lambda self, alike: iter([tuple(self._first(part) for part in alike)])
+
+
+@bug("I9", "core.search.parts:_stated", DEEP)
+def only_gangs_have_domains_in_a_packing(_: Any) -> Any:
+    return lambda part, gangs: gangs[part].constraints.topology if isinstance(part, str) else ()
+
+
+@bug("I9", "core.trees:TreeDecision._beside", DEEP)
+def later_gangs_start_outside_the_domains_around_them(_: Any) -> Any:
+    return lambda self, around, gangs, found: ()
+
+
+@bug("I9", "core.tree_choices:TreeParts.lack", DEEP)
+def a_part_that_lost_a_child_is_not_healed_by_itself(real: Any) -> Any:
+    return lambda self, composite: 0 if self.has_started(composite) else real(self, composite)
+
+
+@bug("I9", "state.parents:Parents._whole", DEEP)
+def a_tree_may_be_as_deep_and_large_as_it_is(_: Any) -> Any:
+    return lambda self, top: self._composite(top, 1)
 
 
 @bug("V6", "core.preemption.units:_spare", VICTIMS)
 def a_tree_goes_whole_for_the_room_of_one_child(_: Any) -> Any:
-    return lambda columns, staying, whole: whole & False
+    return lambda columns, staying, whole: [""] * len(whole)
+
+
+@bug("V6", "core.preemption.units:_spare", DEEP)
+def of_a_replica_only_one_gang_is_evicted(real: Any) -> Any:
+    def one(columns: Any, staying: Any, whole: Any) -> Any:
+        found = real(columns, staying, whole)
+        return [part if part not in found[:g] else "" for g, part in enumerate(found)]
+
+    return one
 
 
 @bug("V13", "state.preemption.last_look:_may_lose", VICTIMS)

@@ -25,7 +25,7 @@ def needs(least: str, *, generation: int = 1) -> PodGroup:
 
 @pytest.mark.parametrize("length", [2, 3, 7])
 def test_a_circle_of_parents_is_refused_and_harms_nobody(length: int) -> None:
-    """G3: each of them is told that its parent names a parent; one that leaves the circle frees the one before it."""
+    """G3: each of them is told that its parent has pods; one that leaves the circle frees the one before it."""
     world = World(*(node(f"n{n}") for n in range(8)))
     circle = [f"c{n}" for n in range(length)]
     for n, name in enumerate(circle):
@@ -33,20 +33,20 @@ def test_a_circle_of_parents_is_refused_and_harms_nobody(length: int) -> None:
     world.create(replica("r0"), replica("r1"))
     assert started(world.settle()) == {"r0", "r1"}
     for n, name in enumerate(circle):
-        assert told(world, name).startswith(f"ns/{circle[(n + 1) % length]}, the parent of gang ns/{name}, names a")
+        assert told(world, name).startswith(f"ns/{circle[(n + 1) % length]}, the parent of gang ns/{name}, has pods")
         assert reason(world, name) is Reason.INVALID_GANG
     world.delete(*[each for each in list(world.pods.values()) if each.name.startswith("c1-")])
     assert started(world.settle()) == {"r0", "r1", "c0"}
 
 
-def test_of_five_levels_the_topmost_two_are_a_tree() -> None:
-    """G3: the others are refused, each with the name of its own parent."""
+def test_of_gangs_with_pods_above_each_other_the_topmost_one_starts() -> None:
+    """G3: a gang with pods is nobody's parent; the others are refused, each with the name of its own."""
     world = World(*(node(f"n{n}") for n in range(8)))
     for n in range(1, 6):
         world.create(members(f"level{n}", 2, gpus=1, parent=f"level{n + 1}" if n < 5 else "top"))
     assert started(world.settle()) == {"level5"}
     for n in range(1, 5):
-        assert f"ns/level{n + 1}, the parent of gang ns/level{n}, names a parent itself" in told(world, f"level{n}")
+        assert f"ns/level{n + 1}, the parent of gang ns/level{n}, has pods itself" in told(world, f"level{n}")
 
 
 def test_a_parent_that_goes_and_comes_again_counts_while_it_is_there() -> None:

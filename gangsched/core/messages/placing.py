@@ -22,6 +22,7 @@ from gangsched.model.reasons import Reason
 from gangsched.model.resources import PODS, format_quantity
 from gangsched.model.snapshot import RefusedNodes
 from gangsched.model.text import counted, named
+from gangsched.model.tree import Composite, Part, part_id
 
 NO_NODES = "no nodes available to schedule pods"
 
@@ -282,26 +283,28 @@ def waiting_for_sibling(gang_id: str, cause: Refusal) -> Refusal:
     return Refusal(Reason.WAITING_FOR_GANG, f"waiting for gang {gang_id} of the same group", cause.text)
 
 
-def children_missing(group: Group, ready: int, unready: tuple[str, Refusal] | None) -> Refusal:
-    """Refusal of a tree of which too few children are ready; `unready` is the first child that is not ready, and why
-    (I9).
+def children_missing(composite: Composite, ready: int, unready: tuple[Part, Refusal] | None) -> Refusal:
+    """Refusal of a composite of which too few children are ready; `unready` is the first child that is not ready, and
+    why (I9).
     """
-    least = group.min_children or 0
+    least = composite.min_children
     lacks = f"{least - ready} {'is' if least - ready == 1 else 'are'} missing"
-    cause = f"gang {unready[0]}: {unready[1].now or unready[1].text}" if unready is not None else lacks
+    if unready is not None:
+        part, why = unready
+        lacks = f"{'gang ' if isinstance(part, str) else ''}{part_id(part)}: {why.now or why.text}"
     of = f"{ready} of {least} needed {'child' if least == 1 else 'children'}"
-    now = f"{of} {'is' if ready == 1 else 'are'} ready; {cause}"
-    return Refusal(Reason.WAITING_FOR_GANG, f"waiting for children of {group.parent}", now)
+    now = f"{of} {'is' if ready == 1 else 'are'} ready; {lacks}"
+    return Refusal(Reason.WAITING_FOR_GANG, f"waiting for children of {composite.id}", now)
 
 
-def no_choice(group: Group, first: Refusal, lack: int, ready: int, *, proven: bool) -> Refusal:
-    """Refusal of a tree in which no `lack` of the ready children can be placed; `first` is the refusal of the first
-    choice of children.
+def no_choice(composite: Composite, first: Refusal, lack: int, ready: int, *, proven: bool) -> Refusal:
+    """Refusal of a composite of which no `lack` of the ready children can be placed; `first` is the refusal of the
+    first choice of children.
 
     Not `proven` if children were only placed one after the other.
     """
     found = "fit together" if proven else "could be placed together"
-    text = f"no {lack} of the {ready} ready children of {group.parent} {found}; {first.message}"
+    text = f"no {lack} of the {ready} ready children of {composite.id} {found}; {first.message}"
     return replace(first, message=text)
 
 

@@ -34,6 +34,7 @@ from gangsched.model.preemption import (
     Preemption,
     PreemptionInput,
     Running,
+    UnitKind,
     Victim,
     VictimScope,
 )
@@ -393,7 +394,10 @@ class PlanPreemptions:
             group = gang.group if gang else ""
             of = gang.id if gang else ""
             node, is_overdue = columns.running[i].node, pod.uid in overdue
-            victims[i] = Victim(pod.uid, pod.namespace, pod.name, node, of, group, kinds[i], pod.priority, is_overdue)
+            part = found.choice.part(g) if kinds[i] is UnitKind.CHILD else ""
+            victims[i] = Victim(
+                pod.uid, pod.namespace, pod.name, node, of, group, kinds[i], pod.priority, is_overdue, part
+            )
         return victims
 
 

@@ -51,6 +51,11 @@ class Choice:
             found[i] = UnitKind.POD if alone else whole if i in with_core else UnitKind.SURPLUS
         return found
 
+    def part(self, gang: int) -> str:
+        """The child as which a gang, given by index, may be evicted whole while its tree stays."""
+        cores = self.of.cores
+        return cores.groups[int(cores.unit_of[gang])].removeprefix(f"{cores.groups[int(cores.group_of[gang])]} ")
+
     @property
     def stopped(self) -> list[str]:
         """Gangs that fall below their minimum."""

@@ -19,6 +19,7 @@ import numpy as np
 from gangsched.core.preemption.columns import RunningColumns
 from gangsched.core.preemption.preemptor import Preemptor
 from gangsched.model.snapshot import Bools, Ints
+from gangsched.model.tree import Composite, Part, composites_of, gangs_of, has_minimum, part_id
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -174,36 +175,54 @@ def _by_age(columns: RunningColumns, members: Ints) -> Ints:
     return members[np.lexsort(keys)]
 
 
-def _spare(columns: RunningColumns, staying: Bools, whole: Bools) -> Bools:
-    """`spare[g]`: gang `g` is a child above the minimum of its tree; those of low priority and the latest go first."""
-    gangs, spare = columns.gangs, np.zeros(len(columns.gangs), dtype=np.bool_)
-    trees: dict[str, list[int]] = {}
-    for g, gang in enumerate(gangs):
-        if gang.min_children is not None and whole[g]:
-            trees.setdefault(gang.group, []).append(g)
+def _spare(columns: RunningColumns, staying: Bools, whole: Bools) -> list[str]:
+    """By gang, the child above the minimum of its composite that it is part of, "" for none; those of low priority and
+    the latest go first.
+    """
+    gangs, spare = columns.gangs, [""] * len(columns.gangs)
+    trees = {gang.group: gang.tree for g, gang in enumerate(gangs) if gang.tree is not None and whole[g]}
     if not trees:
         return spare
     pods, created = np.flatnonzero(staying), columns.table.field("created")
     priority, since = (np.full(len(gangs), np.iinfo(np.int64).min) for _ in range(2))
     np.maximum.at(priority, columns.gang[pods], columns.priority[pods])
     np.maximum.at(since, columns.gang[pods], created[pods])
-    for children in trees.values():
-        children.sort(key=lambda g: (len(gangs[g].id), gangs[g].id), reverse=True)
-        children.sort(key=lambda g: (priority[g], -since[g]))
-        spare[children[: max(0, len(children) - (gangs[children[0]].min_children or 0))]] = True
+    number = {gang.id: g for g, gang in enumerate(gangs)}
+    running = {part: [number[each] for each in gangs_of(part) if each in number] for part in _parts(trees.values())}
+
+    def is_whole(gang: str) -> bool:
+        return gang in number and bool(whole[number[gang]])
+
+    open_parts = [*trees.values()]
+    while open_parts:
+        composite = open_parts.pop()
+        if composite.indivisible:
+            continue
+        has = [each for each in composite.children if running[each] and has_minimum(each, is_whole)]
+        has.sort(key=lambda part: (len(part_id(part)), part_id(part)), reverse=True)
+        has.sort(key=lambda part: (max(priority[running[part]]), -max(since[running[part]])))
+        above = max(0, len(has) - composite.min_children)
+        for part in has[:above]:
+            for g in running[part]:
+                spare[g] = part_id(part)
+        open_parts += [each for each in has[above:] if isinstance(each, Composite)]
     return spare
 
 
+def _parts(trees: Iterable[Composite]) -> set[Part]:
+    return {child for each in composites_of(*trees) for child in each.children}
+
+
 def _cores(
-    columns: RunningColumns, eligible: Bools, staying: Bools, theirs: Bools, stops: Bools, spare: Bools
+    columns: RunningColumns, eligible: Bools, staying: Bools, theirs: Bools, stops: Bools, parts: Sequence[str]
 ) -> Cores:
-    """The groups as units, and `spare` children of trees; one of whose pods may not be taken, or is not known or being
-    bound, is not open.
+    """The groups as units, and children of trees that can be spared, by gang in `parts`; one of whose pods may not be
+    taken, or is not known or being bound, is not open.
 
     A spare child is a unit besides its tree, which is evicted with all its children.
     """
-    of_gangs = zip(columns.gangs, spare.tolist(), strict=True)
-    names = [f"{gang.group} {gang.id}" if is_spare else gang.group for gang, is_spare in of_gangs]
+    spare = _bools([bool(part) for part in parts])
+    names = [f"{gang.group} {part}" if part else gang.group for gang, part in zip(columns.gangs, parts, strict=True)]
     groups = sorted({*(gang.group for gang in columns.gangs), *names})
     number = {group: c for c, group in enumerate(groups)}
     group_of, unit_of = _ints([number[gang.group] for gang in columns.gangs]), _ints([number[name] for name in names])

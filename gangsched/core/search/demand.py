@@ -6,7 +6,7 @@ Invariant: totals only refute; if they refute a demand, no packing exists.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
@@ -22,8 +22,9 @@ from gangsched.core.scopes import usable
 from gangsched.core.search.judging import judge, rows
 from gangsched.core.search.kinds import UNITS_AN_ITEM, Item, Kinds, Slices, layers_of
 from gangsched.core.search.packing import PackingProblem, Piece
+from gangsched.core.search.parts import PackedPart, entries_of, layers_in, signature
 from gangsched.core.search.region import problem
-from gangsched.core.search.slices import NeededUnits, Slice, as_slices, is_sliced, needed, units
+from gangsched.core.search.slices import NeededUnits, Slice, is_sliced, needed, units
 from gangsched.core.search.terms import terms_of
 from gangsched.core.topology import TopologyLevel, level
 from gangsched.model.gang import Gang, Group
@@ -341,21 +342,17 @@ def _parted(demand: Demand) -> Demand | None:
     return Demand(demand.group, gangs, ledger, items, demand.needs, slices)
 
 
-def needed_units(gang: Gang, lack: int, ledger: Ledger, *, as_child: bool = False) -> NeededUnits:
+def needed_units(gang: Gang, lack: int, ledger: Ledger) -> NeededUnits:
     """The slices, or parts of slices, that a gang lacking this many members needs; computed once per plan, independent
     of free room.
-
-    For a child of a tree that requires domains, the whole child is one slice.
     """
 
     def found() -> tuple[Gang, NeededUnits]:
         ledger.work.charge(20 + UNITS_A_POD * len(gang.pending))
-        if as_child:
-            return gang, as_slices(gang, lack, ledger.table)
         return gang, needed(units(gang, gang.pending, ledger.table), lack)
 
     # The gang is kept beside its units, so that no other has its id.
-    kept: tuple[Gang, NeededUnits] = ledger.recall(("units", id(gang), lack, as_child), found, lasting=True)
+    kept: tuple[Gang, NeededUnits] = ledger.recall(("units", id(gang), lack), found, lasting=True)
     return kept[1]
 
 
@@ -368,18 +365,28 @@ def _sliced(group: Group, gangs: Sequence[Gang], ledger: Ledger, lacks: Sequence
 
 def _collected(group: Group, gangs: Sequence[Gang], ledger: Ledger, lacks: Sequence[int]) -> Demand:
     table = ledger.table
-    units_of: list[NeededUnits | None] = []
-    for gang, lack in zip(gangs, lacks, strict=True):
-        as_child = group.apart and bool(gang.constraints.topology)
-        is_whole = as_child or bool(gang.constraints.slices)
-        units_of.append(needed_units(gang, lack, ledger, as_child=as_child) if is_whole else None)
-    layers, is_nested = layers_of([_labels(gang, own) for gang, own in zip(gangs, units_of, strict=True)], table)
+    number_of = {gang.id: number for number, gang in enumerate(gangs)}
+    entries = [PackedPart((gang.id,)) for gang in gangs]
+    if group.apart:
+        ledger.work.charge(sum(20 + UNITS_A_POD * len(gang.pending) for gang in gangs))
+        by_id = {gang.id: gang for gang in gangs}
+        entries = entries_of(group.apart, by_id, dict(zip(by_id, lacks, strict=True)), table) or entries
+    units_of: list[NeededUnits | None] = [NeededUnits() for _ in gangs]
+    for entry in entries:
+        number = number_of[entry.gangs[0]]
+        gang, own = gangs[number], entry.units
+        units_of[number] = needed_units(gang, lacks[number], ledger) if own is None and gang.constraints.slices else own
+    both = zip(gangs, units_of, strict=True)
+    layers, is_nested = layers_of([labels for gang, own in both for labels in _labels(gang, own)], table)
     made = Kinds(ledger, layers, [0] * len(gangs))
     firsts: dict[Hashable, int] = {}
     needs = [0] * len(gangs)
-    for number, (gang, lack, found) in enumerate(zip(gangs, lacks, units_of, strict=True)):
-        # Identical children are one kind with a number, else each order of them would be tried.
-        g = firsts.setdefault(_alike(gang, lack, found), number) if group.apart else number
+    for entry in entries:
+        number = number_of[entry.gangs[0]]
+        gang, lack, found = gangs[number], lacks[number], units_of[number]
+        # Identical parts are one kind with a number, else each order of them would be tried.
+        members = [(gangs[number_of[each]], lacks[number_of[each]]) for each in entry.gangs]
+        g = firsts.setdefault(_alike(members, found), number) if group.apart else number
         needs[g] += lack if found is None else found.pods
         if found is None:
             ledger.work.charge(20 + UNITS_A_POD * len(gang.pending))
@@ -398,17 +405,19 @@ def _collected(group: Group, gangs: Sequence[Gang], ledger: Ledger, lacks: Seque
     return Demand(group, gangs, ledger, items, tuple(needs), slices)
 
 
-def _labels(gang: Gang, own: NeededUnits | None) -> tuple[SliceLayer, ...]:
-    """The layers of what belongs together of a gang."""
+def _labels(gang: Gang, own: NeededUnits | None) -> Iterator[tuple[SliceLayer, ...]]:
+    """The layers of what belongs together of a gang, or of the part that it is the first gang of."""
     if own is None or gang.constraints.slices:
-        return gang.constraints.slices
-    whole = (*own.of, *(unit.whole for unit, _ in own.fixed))
-    return tuple([SliceLayer(1, each.key) for each in whole[:1] if each is not None])
+        yield gang.constraints.slices
+        return
+    for labels in dict.fromkeys(labels for each in own.of for labels in layers_in(each)):
+        yield tuple([SliceLayer(1, label) for label in labels])
 
 
-def _alike(gang: Gang, lack: int, found: NeededUnits | None) -> Hashable:
-    """Equal for gangs of which a packing may take one for the other: all that waits is needed, anywhere."""
-    is_one = found is None or (len(found.of) == 1 and not found.fixed and not gang.constraints.slices)
-    if not is_one or lack < len(gang.pending) or any(pod.claims for pod in gang.pending):
-        return gang.id
-    return frozenset(Counter(pod.shape for pod in gang.pending).items()), found is None or found.of[0].key
+def _alike(members: Sequence[tuple[Gang, int]], found: NeededUnits | None) -> Hashable:
+    """Equal for parts of which a packing may take one for the other: all that waits is needed, anywhere."""
+    first = members[0][0]
+    is_one = found is None or (len(found.of) == 1 and not found.fixed and not first.constraints.slices)
+    if not is_one or any(lack < len(gang.pending) or any(pod.claims for pod in gang.pending) for gang, lack in members):
+        return first.id
+    return frozenset(Counter(pod.shape for pod in first.pending).items()) if found is None else signature(found.of[0])

@@ -30,6 +30,7 @@ from gangsched.model.objects import Pod
 from gangsched.model.plan import Need
 from gangsched.model.snapshot import Bools, Ints, NodeTable
 from gangsched.model.text import counted
+from gangsched.model.tree import composites_of, gangs_of
 
 UNITS = 150
 """Units of evaluating the domains of one group, beside what sums and searches of them take."""
@@ -134,51 +135,62 @@ def pinned(group: Group, ledger: Ledger) -> Scope | None:
     common = domains.level.common(member_nodes(group, ledger.table)) if domains is not None else None
     if domains is not None and common is not None:
         return domains.scope(common)
-    tree = tree_domain(group, ledger.table)
-    if tree is None:
+    around = domains_around(group, ledger.table)
+    if not around:
         return None
-    inside, name = tree[0].mask(tree[1]), tree[0].name(tree[1])
+    inside = np.logical_and.reduce([of.mask(home) for of, home in around])
+    name = ", ".join(dict.fromkeys(of.name(home) for of, home in around))
     return Scope(inside, inside, f"node(s) are outside {name}", name=name)
 
 
-def tree_domain(group: Group, table: NodeTable) -> tuple[TopologyLevel, int] | None:
-    """The domain in which the group must be because of other members of its tree; None if there are none, or if it
-    requires no domain.
-    """
-    inside = level(group.topology, table)
-    there = np.array([table.index[name] for name in group.beside if name in table.index], dtype=np.int64)
-    home = inside.common(there) if group.topology and there.size else None
-    return None if home is None else (inside, home)
+def domains_around(group: Group, table: NodeTable) -> list[tuple[TopologyLevel, int]]:
+    """The domains in which a part of a tree must be because of other members of the composites around it."""
+    found = []
+    for keys, nodes in group.beside:
+        inside = level(keys, table)
+        there = np.array([table.index[name] for name in nodes if name in table.index], dtype=np.int64)
+        home = inside.common(there) if there.size else None
+        if home is not None:
+            found.append((inside, home))
+    return found
 
 
 def keeps_together(group: Group, placed: Sequence[tuple[Pod, str]], table: NodeTable) -> bool:
     """Whether these placements still satisfy the group's required domains by the current node labels (B2).
 
     Running members matter only if they determine the domain of others, because changed labels do not move pods. In a
-    tree, each child has its own domains (I9).
+    tree, each part has its own domains (I9).
     """
-    if group.min_children is not None:
-        uids = {gang.id: {pod.uid for pod in (*gang.pending, *gang.retry)} for gang in group.gangs}
-        parts = ((replace(group, gangs=(gang,), min_children=None), uids[gang.id]) for gang in group.gangs)
-        if not all(keeps_together(part, [each for each in placed if each[0].uid in own], table) for part, own in parts):
-            return False
-        group = replace(group, apart=True)
-    topology, _ = required_keys(group)
-    if topology and placed:
-        inside = level(topology, table)
-        there = [table.index.get(node, -1) for _, node in placed]
-        codes = inside.codes[there]
-        home = inside.common(member_nodes(group, table))
-        if min(there) < 0 or codes.min() < 0 or codes.min() != codes.max():
-            return False
-        if home is not None and codes[0] != home:
-            return False
     nodes = {pod.uid: (pod, node) for pod, node in placed}
+    of_gang = {
+        gang.id: [nodes[pod.uid] for pod in (*gang.pending, *gang.retry) if pod.uid in nodes] for gang in group.gangs
+    }
+    if group.tree is not None:
+        parts: list[tuple[tuple[str, ...], list[Gang]]] = [(gang.constraints.topology, [gang]) for gang in group.gangs]
+        by_id = {gang.id: gang for gang in group.gangs}
+        parts += [(each.topology, [by_id[gang] for gang in gangs_of(each)]) for each in composites_of(group.tree)]
+    else:
+        parts = [(required_keys(group)[0], list(group.gangs))]
+    for topology, gangs in parts:
+        own = [each for gang in gangs for each in of_gang[gang.id]]
+        if topology and own and not _in_one_domain(topology, replace(group, gangs=tuple(gangs)), own, table):
+            return False
     for gang in group.gangs:
-        own = [nodes[pod.uid] for pod in (*gang.pending, *gang.retry) if pod.uid in nodes]
+        own = of_gang[gang.id]
         if own and gang.constraints.slices and not together(gang, own, table):
             return False
     return True
+
+
+def _in_one_domain(topology: Sequence[str], group: Group, placed: Sequence[tuple[Pod, str]], table: NodeTable) -> bool:
+    """Whether all of these are in one domain, which is the one of the members that have nodes."""
+    inside = level(topology, table)
+    there = [table.index.get(node, -1) for _, node in placed]
+    codes = inside.codes[there]
+    home = inside.common(member_nodes(group, table))
+    if min(there) < 0 or codes.min() < 0 or codes.min() != codes.max():
+        return False
+    return home is None or bool(codes[0] == home)
 
 
 def free_domains(group: Group, ledger: Ledger) -> Domains | None:
@@ -231,8 +243,8 @@ class Required:
         home = domains.level.common(member_nodes(group, table))
         if home is not None:
             enough &= np.arange(domains.level.size) == home
-        elif (tree := tree_domain(group, table)) is not None:
-            inside = domains.level.inside(tree[0]) == tree[1]
+        for of, around in domains_around(group, table) if home is None else ():
+            inside = domains.level.inside(of) == around
             enough, holds = enough & inside, np.where(inside, holds, -1)
         return cls(domains, demand, present, enough, holds, home)
 

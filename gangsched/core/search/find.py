@@ -19,6 +19,7 @@ from typing import TypeAlias
 import numpy as np
 
 from gangsched.core.filter import narrow
+from gangsched.core.permit import missing
 from gangsched.core.reserve import Ledger
 from gangsched.core.scopes import usable
 from gangsched.core.search.demand import Demand
@@ -233,27 +234,34 @@ def _one_by_one(demand: Demand, place_run: PlaceRun) -> Found | None:
     assert demand.slices is not None
     ledger, table = demand.ledger, demand.ledger.table
     found: Found = {gang.id: [] for gang in demand.gangs}
-    for gang, own, need in zip(demand.gangs, demand.slices.units, demand.needs, strict=True):
+    whose = {pod.uid: gang.id for gang in demand.gangs for pod in gang.pending}
+    needs = [missing(gang, 0) for gang in demand.gangs] if demand.group.apart else demand.needs
+    for gang, own, need in zip(demand.gangs, demand.slices.units, needs, strict=True):
         if own is None:
-            found[gang.id] = place_run(gang.pending, demand.group, ledger)[:need]
+            placed = place_run(gang.pending, demand.group, ledger)
+            for surplus in placed[need:]:
+                ledger.release(surplus.pod, surplus.node)
+            found[gang.id] = placed[:need]
             continue
-        number = 0
+        placed, number = [], 0
         for unit, count in own.fixed:
             with ledger.within(unit.within(ledger.scope, table)):
-                placed = (
+                of_unit = (
                     place_run(unit.alone[:count], demand.group, ledger)
                     if unit.whole is None
                     else _whole(unit.whole, demand.group, ledger, place_run)
                 )
-            found[gang.id] += placed
-            if len(placed) < count:
+            placed += of_unit
+            if len(of_unit) < count:
                 return None
         for each in own.of:
-            if number < own.number and (placed := _whole(each, demand.group, ledger, place_run)):
-                found[gang.id] += placed
+            if number < own.number and (of_slice := _whole(each, demand.group, ledger, place_run)):
+                placed += of_slice
                 number += 1
         if number < own.number:
             return None
+        for placement in placed:
+            found[whose[placement.pod.uid]].append(placement)
     return found
 
 

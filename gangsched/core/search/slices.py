@@ -17,9 +17,8 @@ from typing import TypeAlias
 import numpy as np
 
 from gangsched.core.scope import Scope
-from gangsched.core.search.openings import ways
-from gangsched.core.topology import by_refinement, level, lies_within
-from gangsched.model.gang import Gang, Group, MatchPolicy
+from gangsched.core.topology import level
+from gangsched.model.gang import Gang, Group
 from gangsched.model.gpu_policy import SliceLayer
 from gangsched.model.objects import Pod
 from gangsched.model.snapshot import Bools, NodeTable
@@ -27,15 +26,14 @@ from gangsched.model.snapshot import Bools, NodeTable
 Numbered: TypeAlias = list[tuple[int, Pod]]
 Standing: TypeAlias = list[tuple[int, int]]
 """The index of a member and of its node."""
-MAX_SELECTIONS = 64
-"""Ways to choose the members of a child's minimum, by shape, beyond which they are not packed as slices."""
 
 
 @dataclass(frozen=True, slots=True)
 class Slice:
     """The waiting `pods` of one slice, which need one domain of `key`; `size` counts all its members.
 
-    The pods are its `own`, or those of the smaller slices in `parts`. Slices that are `alone` never share a domain.
+    The pods are its `own`, or those of the smaller slices in `parts` and the `loose` ones beside them. Slices that are
+    `alone` never share a domain.
     """
 
     key: str
@@ -43,11 +41,12 @@ class Slice:
     pods: tuple[Pod, ...]
     parts: tuple[Slice, ...] = ()
     alone: bool = False
+    loose: tuple[Pod, ...] = ()
 
     @property
     def own(self) -> tuple[Pod, ...]:
         """Pods of the slice that are in none of its parts."""
-        return () if self.parts else self.pods
+        return self.loose if self.parts else self.pods
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,67 +166,6 @@ def needed(found: Sequence[Unit], lack: int) -> NeededUnits:
             made.fixed.append((unit, len(unit.pods)))
             lack -= len(unit.pods)
     return made
-
-
-def kinds_in_packing(gang: Gang, table: NodeTable) -> int | None:
-    """How many kinds of pods and slices a child is in a packing beside others; None if it cannot be packed."""
-    if gang.constraints.same_product:
-        return None
-    shapes = len({id(pod.shape) for pod in gang.pending})
-    if not gang.constraints.topology or shapes > MAX_SELECTIONS:
-        return shapes
-    ways = _selections(gang, 0) if _own_label(gang, table) is not None else None
-    return None if ways is None else shapes + len(ways)
-
-
-def as_slices(gang: Gang, lack: int, table: NodeTable) -> NeededUnits:
-    """The slices of which one gives a child `lack` more members, in one domain of every level that it requires."""
-    key, made = _own_label(gang, table), NeededUnits()
-    assert key is not None
-    slices = [Slice(key, lack, pods) for pods in _selections(gang, lack) or ()] if lack > 0 else []
-    there = np.array([table.index[node] for node in gang.nodes if node in table.index], dtype=np.int64)
-    home = level((key,), table).common(there)
-    if slices and home is not None:
-        made.fixed.append((Unit(((key, home),), slices[0]), lack))
-    elif slices:
-        made.of, made.number = slices, 1
-    return made
-
-
-def _own_label(gang: Gang, table: NodeTable) -> str | None:
-    """The label of which one domain is one of all labels that a child requires; None if there is none."""
-    stated = gang.constraints
-    if stated.slices or gang.match_policy is not MatchPolicy.ONCE_SATISFIED:
-        return None
-    memo = ("own label", *stated.topology)
-    if memo not in table.levels:
-        table.levels[memo] = (_closest(stated.topology, table),)
-    found: tuple[str | None] = table.levels[memo]
-    return found[0]
-
-
-def _closest(keys: Sequence[str], table: NodeTable) -> str | None:
-    """As `_own_label`, for these labels."""
-    held = by_refinement(keys, table)
-    if len(held) < len(keys):  # then no node will do
-        return next(key for key in keys if key not in held)
-    finest, coarser = held[0], held[1:]
-    inside = table.label_column(finest).codes >= 0
-    is_nested = all(lies_within(finest, key, table) for key in coarser)
-    return finest if is_nested and all((table.label_column(key).codes[inside] >= 0).all() for key in coarser) else None
-
-
-def _selections(gang: Gang, lack: int) -> list[tuple[Pod, ...]] | None:
-    """The pods of each way to choose `lack` members by shape, of 0 its minimum; None if there are too many ways."""
-    pools: dict[int, list[Pod]] = {}
-    for pod in gang.pending:
-        pools.setdefault(id(pod.shape), []).append(pod)
-    most = min(len(gang.pending), lack or gang.min_member)
-    counts = list(islice(ways([len(pool) for pool in pools.values()], most), MAX_SELECTIONS + 1))
-    if len(counts) > MAX_SELECTIONS:
-        return None
-    found = (zip(pools.values(), each, strict=True) for each in counts)
-    return [tuple([pod for pool, count in each for pod in pool[:count]]) for each in found]
 
 
 def alone(gang: Gang, slice_: Slice) -> Gang:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence, Set
 from gangsched.model.gang import Placement
 from gangsched.model.objects import Pod
 from gangsched.model.preemption import UnitKind, Victim
+from gangsched.model.tree import composites_of, gangs_of, has_minimum
 from gangsched.state.groups import Registry
 from gangsched.state.member_store import MemberStore
 from gangsched.state.members import STARTED
@@ -65,13 +66,18 @@ def _falls_below(gang_id: str, registry: Registry, victims: Set[str]) -> bool:
 
 
 def _may_lose(group_id: str, gang_id: str, registry: Registry, victims: Set[str]) -> bool:
-    """Whether the child loses all its members, and the tree keeps its minimum of children."""
+    """Whether the gang loses all its members, the tree keeps its minimum, and no part of it is left below its own."""
     group = registry.groups.get(group_id)
     if group is None or any(each.pod.uid not in victims for each in registry.gangs[gang_id].of(*STARTED)):
         return False
-    kept = (each for each in group.gangs if registry.view(each).satisfied)
-    staying = sum(not _falls_below(each, registry, victims) for each in kept)
-    return staying >= (group.min_children or 0)
+    if group.tree is None:
+        return True
+    satisfied = {each for each in group.gangs if registry.view(each).satisfied}
+    staying = {each for each in satisfied if not _falls_below(each, registry, victims)}
+    inner = [each for each in composites_of(group.tree) if has_minimum(each, satisfied.__contains__)]
+    touched = (each for each in inner if not staying.isdisjoint(gangs_of(each)))
+    has = staying.__contains__
+    return has_minimum(group.tree, has) and all(has_minimum(each, has) for each in touched)
 
 
 def _units(record: NominationRecord) -> Iterator[list[str]]:

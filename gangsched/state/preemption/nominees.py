@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Container, Iterator, Mapping
 
 from gangsched.model.gang import Gang, is_to_come
+from gangsched.model.tree import has_minimum
 from gangsched.state.group_record import GroupRecord
 from gangsched.state.groups import Registry
 from gangsched.state.members import STARTED, Member, State
@@ -69,14 +70,14 @@ def is_short(nominees: Mapping[str, Nominee], group: GroupRecord, registry: Regi
 
 
 def chosen_gangs(group: GroupRecord, have: Container[str], registry: Registry) -> tuple[str, ...]:
-    """The gangs that a nomination is for: in a tree with min children, the gangs in `have` and those that have started.
+    """The gangs that a nomination is for: in a tree, the gangs in `have` and those that have started.
 
-    Empty if these are fewer than min children.
+    Empty if these are not the minimum of the tree.
     """
-    if group.min_children is None:
+    if group.tree is None:
         return group.gangs
     found = tuple(each for each in group.gangs if each in have or registry.view(each).satisfied)
-    return found if len(found) >= group.min_children else ()
+    return found if has_minimum(group.tree, found.__contains__) else ()
 
 
 def needs(gang: Gang) -> int:

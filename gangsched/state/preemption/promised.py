@@ -12,7 +12,7 @@ from itertools import chain
 
 import numpy as np
 
-from gangsched.core import trees
+from gangsched.core import tree_choices
 from gangsched.core.filter import static_fit
 from gangsched.core.filter.node_resources_fit import room
 from gangsched.core.permit import missing
@@ -127,7 +127,7 @@ class Promised:
         nodes = [node for node in record.nominees_on if node in snapshot.table.index]
         index = [snapshot.table.index[node] for node in nodes]
         alone = {pod.shape for gang in group.gangs for pod in gang.unhindered}
-        short = [(needed, gang.pending) for gang in trees.needed(group).gangs if (needed := missing(gang, 0))]
+        short = [(needed, gang.pending) for gang in tree_choices.needed(group).gangs if (needed := missing(gang, 0))]
         lacking = [(needed, Counter(pod.shape for pod in pods)) for needed, pods in short]
         shapes, free = alone.union(*(counts for _, counts in lacking)), snapshot.free[:, index]
         if not any(_rooms(shape, free, snapshot, index) for shape in shapes):

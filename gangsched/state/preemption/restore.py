@@ -15,6 +15,7 @@ from gangsched.model.gang import Placement
 from gangsched.model.objects import Phase
 from gangsched.model.preemption import STUCK_S, Harm, Preemption, UnitKind, Victim
 from gangsched.model.protocol import Action, CancelPreemption
+from gangsched.model.tree import Part, composites_of, gangs_of, part_id
 from gangsched.state.cluster import Cluster
 from gangsched.state.group_record import GroupRecord
 from gangsched.state.groups import Registry
@@ -130,7 +131,8 @@ class _Left:
             if kind is UnitKind.CORE:
                 groups.add(group_id)
             elif kind is not None:
-                yield _victim(member, group_id, kind)
+                part = self._part(member.gang, group_id) if kind is UnitKind.CHILD else ""
+                yield _victim(member, group_id, kind)._replace(part=part)
         for group_id in sorted(groups):
             for member in self._started(group_id):
                 yield _victim(member, group_id, UnitKind.CORE)
@@ -145,11 +147,22 @@ class _Left:
             return UnitKind.POD
         if all(map(self._is_marked, self._started(group_id))):
             return UnitKind.CORE
-        if self._registry.groups[group_id].min_children is not None and all(map(self._is_marked, record.of(*STARTED))):
+        if self._part(record.id, group_id):
             return UnitKind.CHILD
         staying = sum(not self._is_marked(each) for each in record.of(*STARTED))
         done = view.succeeded if view.free_running else 0
         return UnitKind.SURPLUS if staying + done >= max(1, view.min_member) else None
+
+    def _part(self, gang_id: str, group_id: str) -> str:
+        """The largest part of a tree with this gang of which all that runs is marked, "" if there is none."""
+        tree = self._registry.groups[group_id].tree
+        parts: list[Part] = [*composites_of(tree), gang_id] if tree is not None else []
+        for part in parts:
+            gangs = gangs_of(part)
+            started = (each for other in gangs for each in self._registry.gangs[other].of(*STARTED))
+            if gang_id in gangs and all(map(self._is_marked, started)):
+                return part_id(part)
+        return ""
 
     def _started(self, group_id: str) -> list[Member]:
         """The members that go together: not those of gangs that are disrupted singly (V6)."""

@@ -13,6 +13,7 @@ from math import inf
 
 from gangsched.model.gang import Gang
 from gangsched.model.preemption import Running, RunningGang, RunningMemo, RunningPod
+from gangsched.model.tree import composites_of, gangs_of
 from gangsched.state.groups import Registry
 from gangsched.state.member_store import MemberStore
 from gangsched.state.members import UNDER_WAY, Member, State
@@ -113,7 +114,7 @@ class RunningPods:
         if gang_id not in self._registry.gangs or self._registry.view(gang_id) is not view:
             return True
         group = self._registry.groups.get(self._registry.group_of.get(gang_id, ""))
-        return group is None or (group.id, group.min_children) != (running.group, running.min_children)
+        return group is None or (group.id, group.tree) != (running.group, running.tree)
 
     def _look_at_gang(self, gang_id: str) -> None:
         self._gangs.pop(gang_id, None)
@@ -125,15 +126,18 @@ class RunningPods:
         bound = [uid for uid in record.members if (pod := self._pods.get(uid)) is not None and not pod.leaving]
         if not bound and not record.of(*UNDER_WAY):
             return
+        tree = self._registry.groups[group].tree
+        around = composites_of(tree) if tree is not None else ()
+        is_within = any(each.indivisible and gang_id in gangs_of(each) for each in around)
         running = RunningGang(
             id=gang_id,
             group=group,
             min_member=max(view.permitted_min, len(bound)) if view.uninitialised is not None else view.min_member,
             uids=tuple(bound),
             succeeded=view.succeeded if view.free_running else 0,
-            indivisible=view.indivisible,
-            disrupted_singly=view.disrupted_singly,
+            indivisible=view.indivisible or is_within,
+            disrupted_singly=view.disrupted_singly and not is_within,
             binding=bool(record.of(*UNDER_WAY)),
-            min_children=self._registry.groups[group].min_children,
+            tree=tree,
         )
         self._gangs[gang_id] = view, running

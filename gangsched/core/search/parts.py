@@ -1,0 +1,196 @@
+"""Parts of a tree as slices: what requires domains is packed exactly, beside what does not (I9, L13).
+
+Invariant: each gang of the parts is in exactly one entry. A part that requires a domain is one slice, with a slice
+inside it for each part of it that requires a smaller one; members that run pin their part instead.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice, product
+from typing import TypeAlias
+
+import numpy as np
+
+from gangsched.core.search.openings import ways
+from gangsched.core.search.slices import NeededUnits, Slice, Unit
+from gangsched.core.topology import by_refinement, level, lies_within
+from gangsched.model.gang import Gang, MatchPolicy
+from gangsched.model.objects import Pod
+from gangsched.model.snapshot import NodeTable
+from gangsched.model.tree import Part, gangs_of
+
+MAX_SELECTIONS = 64
+"""Ways to choose the members of a part's minimum, by shape, beyond which they are not packed as slices."""
+
+Pins: TypeAlias = tuple[tuple[str, int], ...]
+Filling: TypeAlias = tuple[tuple[Slice, ...], tuple[Pod, ...]]
+"""The slices in a part that require less than its domain, and its other pods."""
+
+
+@dataclass(frozen=True, slots=True)
+class PackedPart:
+    """Some gangs of the parts, and what they need; None for a gang whose members may be anywhere."""
+
+    gangs: Sequence[str]
+    units: NeededUnits | None = None
+
+
+def kinds_in_packing(part: Part, gangs: Mapping[str, Gang], table: NodeTable) -> int | None:
+    """How many kinds of pods and slices a part is in a packing beside others; None if it cannot be packed."""
+    own = [gangs[each] for each in gangs_of(part)]
+    if any(gang.constraints.same_product for gang in own):
+        return None
+    entries = entries_of((part,), gangs, {gang.id: gang.min_member for gang in own}, table)
+    if entries is None:
+        return None
+    number = len({id(pod.shape) for gang in own for pod in gang.pending})
+    for entry in entries:
+        open_slices = list(entry.units.of) if entry.units is not None else []
+        while open_slices:
+            number += 1
+            open_slices += open_slices.pop().parts
+    return number
+
+
+def entries_of(
+    parts: Sequence[Part], gangs: Mapping[str, Gang], lacks: Mapping[str, int], table: NodeTable
+) -> list[PackedPart] | None:
+    """The gangs of these parts as a packing places them, each with as many members as it `lacks`; None if it cannot,
+    since levels are not nested or there are too many ways to choose members.
+    """
+    found: list[PackedPart] = []
+    open_parts: list[tuple[Part, tuple[str, ...], Pins]] = [(part, (), ()) for part in reversed(parts)]
+    while open_parts:
+        part, around, pins = open_parts.pop()
+        own = gangs_of(part)
+        if stated := _stated(part, gangs):
+            keys = (*around, *stated)
+            label = _label(keys, table)
+            if label is None:
+                return None
+            names = (node for each in own for node in gangs[each].nodes)
+            there = np.array([table.index[node] for node in names if node in table.index], dtype=np.int64)
+            home = level((label,), table).common(there)
+            if home is None:
+                fillings = _fillings(part, around, "", gangs, lacks, table)
+                if fillings is None:
+                    return None
+                slices = [each for (each,), _ in fillings if each.pods]
+                found.append(PackedPart(own, NeededUnits(of=slices, number=min(1, len(slices)))))
+                continue
+            around, pins = keys, (*pins, (label, home))
+        if not isinstance(part, str):
+            open_parts += [(child, around, pins) for child in reversed(part.children)]
+        elif not pins:
+            found.append(PackedPart(own))
+        elif not _is_simple(gangs[part]):
+            return None
+        else:
+            found.append(PackedPart(own, NeededUnits(fixed=[(Unit(pins, alone=gangs[part].pending), lacks[part])])))
+    return found
+
+
+def layers_in(slice_: Slice) -> Iterator[tuple[str, ...]]:
+    """The labels of a slice and of those inside it, from the outermost to each innermost one."""
+    open_slices: list[tuple[Slice, tuple[str, ...]]] = [(slice_, ())]
+    while open_slices:
+        each, outer = open_slices.pop()
+        labels = (*outer, each.key)
+        open_slices += [(part, labels) for part in each.parts]
+        if not each.parts:
+            yield labels
+
+
+def signature(slice_: Slice) -> Hashable:
+    """Equal for slices of which a packing may take one for the other."""
+    parts = frozenset(Counter(map(signature, slice_.parts)).items())
+    return slice_.key, parts, frozenset(Counter(pod.shape for pod in slice_.own).items())
+
+
+def _fillings(
+    part: Part,
+    around: tuple[str, ...],
+    label: str,
+    gangs: Mapping[str, Gang],
+    lacks: Mapping[str, int],
+    table: NodeTable,
+) -> list[Filling] | None:
+    """Each way to fill a part by shapes of members, inside a domain of `label` that satisfies the levels `around`; None
+    if there are too many.
+    """
+    stated = _stated(part, gangs)
+    keys = (*around, *stated)
+    own = _label(keys, table) if stated else label
+    if own is None:
+        return None
+    found: list[Filling]
+    if isinstance(part, str):
+        if not _is_simple(gangs[part]) or (ways_of := _selections(gangs[part], lacks[part])) is None:
+            return None
+        found = [((), pods) for pods in ways_of]
+    else:
+        inside = [_fillings(child, keys, own, gangs, lacks, table) for child in part.children]
+        known = [each for each in inside if each is not None]
+        if len(known) < len(inside):
+            return None
+        choices = list(islice(product(*known), MAX_SELECTIONS + 1))
+        if len(choices) > MAX_SELECTIONS:
+            return None
+        found = [
+            (tuple([each for parts, _ in chosen for each in parts]), tuple([pod for _, own in chosen for pod in own]))
+            for chosen in choices
+        ]
+    if own == label:
+        return found
+    return [((_slice(own, parts, loose),), ()) for parts, loose in found]
+
+
+def _slice(key: str, parts: tuple[Slice, ...], loose: tuple[Pod, ...]) -> Slice:
+    pods = (*(pod for part in parts for pod in part.pods), *loose)
+    return Slice(key, len(pods), pods, parts, loose=loose)
+
+
+def _stated(part: Part, gangs: Mapping[str, Gang]) -> tuple[str, ...]:
+    return gangs[part].constraints.topology if isinstance(part, str) else part.topology
+
+
+def _is_simple(gang: Gang) -> bool:
+    """Whether a gang's members can be a slice, or part of one."""
+    return not gang.constraints.slices and gang.match_policy is MatchPolicy.ONCE_SATISFIED
+
+
+def _label(keys: Sequence[str], table: NodeTable) -> str | None:
+    """The label of which one domain is in one of all these labels; None if there is none."""
+    keys = tuple(sorted({*keys}))
+    memo = ("own label", *keys)
+    if memo not in table.levels:
+        table.levels[memo] = (_closest(keys, table),)
+    found: tuple[str | None] = table.levels[memo]
+    return found[0]
+
+
+def _closest(keys: Sequence[str], table: NodeTable) -> str | None:
+    """As `_label`, for these labels."""
+    held = by_refinement(keys, table)
+    if len(held) < len(keys):  # then no node will do
+        return next(key for key in keys if key not in held)
+    finest, coarser = held[0], held[1:]
+    inside = table.label_column(finest).codes >= 0
+    is_nested = all(lies_within(finest, key, table) for key in coarser)
+    return finest if is_nested and all((table.label_column(key).codes[inside] >= 0).all() for key in coarser) else None
+
+
+def _selections(gang: Gang, lack: int) -> list[tuple[Pod, ...]] | None:
+    """The pods of each way to choose `lack` members by shape; None if there are too many ways."""
+    pools: dict[int, list[Pod]] = {}
+    for pod in gang.pending:
+        pools.setdefault(id(pod.shape), []).append(pod)
+    number = min(len(gang.pending), lack)
+    counts = list(islice(ways([len(pool) for pool in pools.values()], number), MAX_SELECTIONS + 1))
+    if len(counts) > MAX_SELECTIONS or len(pools) > MAX_SELECTIONS:
+        return None
+    found = (zip(pools.values(), each, strict=True) for each in counts)
+    return [tuple([pod for pool, count in each for pod in pool[:count]]) for each in found]

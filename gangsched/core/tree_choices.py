@@ -1,0 +1,235 @@
+"""Choices of children: which parts of a tree have started or are ready, in which order they start, and which sets of
+them differ (I9, G4, G5).
+
+Invariant: everything is derived from one view of the tree, and from what one decision has `placed` by then.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import combinations_with_replacement, islice
+
+from gangsched.core.messages import placing
+from gangsched.core.pre_filter import not_ready
+from gangsched.core.search.openings import ways
+from gangsched.core.work import Work
+from gangsched.model.gang import Gang, Group, Refusal
+from gangsched.model.tree import Composite, Part, composites_of, gangs_of, limited, part_id
+
+MAX_INNER_CHOICES = 64
+"""Choices of the children of one composite that are combined with choices of its siblings."""
+UNITS_AN_INNER_CHOICE = 5
+"""Units of making one of them."""
+UNITS_A_SKIPPED_CHOICE = 3
+"""Units of passing over a choice that an earlier plan refuted."""
+
+
+@dataclass(eq=False)
+class TreeParts:
+    """The parts of one tree. `hopeless` is why sums refute a gang even by itself; without it none is known to be.
+
+    `is_cut`: a composite had more choices than were combined, so that not every choice was tried.
+    """
+
+    group: Group
+    work: Work
+    hopeless: Callable[[Gang], Refusal | None] | None = None
+    gangs: dict[str, Gang] = field(default_factory=dict)
+    placed: set[str] = field(default_factory=set)
+    is_cut: bool = False
+    _unready: dict[str, Refusal | None] = field(default_factory=dict)
+    _kinds: dict[str, int] = field(default_factory=dict)
+    _numbers: dict[Hashable, int] = field(default_factory=dict)
+    _made: dict[str, list[Part]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Index the gangs by id."""
+        self.gangs.update((gang.id, gang) for gang in self.group.gangs)
+
+    # --- which have started, and which may start ---------------------------------------------------------------------
+
+    def has_started(self, part: Part) -> bool:
+        """Whether a gang of the part has started, or was placed by this decision."""
+        return any(each in self.placed or self.gangs[each].satisfied for each in gangs_of(part))
+
+    def started(self, composite: Composite) -> list[Part]:
+        """Children that have started."""
+        return [child for child in composite.children if self.has_started(child)]
+
+    def waiting(self, composite: Composite) -> list[Part]:
+        """Children that have not started, in the order in which they do."""
+        return sorted((child for child in composite.children if not self.has_started(child)), key=self._order)
+
+    def ready(self, composite: Composite) -> list[Part]:
+        """Those of the waiting children that are ready."""
+        return [child for child in self.waiting(composite) if self.unready(child) is None]
+
+    def lack(self, composite: Composite) -> int:
+        """How many more children the composite needs to have its minimum."""
+        return max(0, composite.min_children - len(self.started(composite)))
+
+    def unready(self, part: Part) -> Refusal | None:
+        """Why a part that has not started is not ready (G4); None if it is."""
+        name = part_id(part)
+        if name not in self._unready:
+            self._unready[name] = not_ready(self.gangs[part]) if isinstance(part, str) else self.missing(part)
+        return self._unready[name]
+
+    def missing(self, composite: Composite) -> Refusal | None:
+        """Why too few children of a composite are ready; None if enough are."""
+        waiting = self.waiting(composite)
+        ready = len(self.started(composite)) + sum(self.unready(child) is None for child in waiting)
+        if ready >= composite.min_children:
+            return None
+        first = next(((child, why) for child in waiting if (why := self.unready(child)) is not None), None)
+        return placing.children_missing(composite, ready, first)
+
+    def _order(self, part: Part) -> tuple[bool, int, int, int, str]:
+        """Those with bound members first, then by priority, age and number."""
+        gangs, name = [self.gangs[each] for each in gangs_of(part)], part_id(part)
+        priority = max((pod.priority for gang in gangs for pod in gang.pending), default=0)
+        age = min((pod.creation_s for gang in gangs for pod in gang.pending), default=0)
+        return not any(gang.bound for gang in gangs), -priority, age, len(name), name
+
+    def needed(self, composite: Composite) -> list[str]:
+        """The gangs that the minimum of a composite needs: those of children that have started, then of the first ones
+        that are ready.
+        """
+        started, ready = self.started(composite), self.ready(composite)
+        chosen = [*started, *ready[: max(0, max(composite.min_children, 1) - len(started))]]
+        of_chosen = ([part] if isinstance(part, str) else self.needed(part) for part in chosen)
+        return [gang for gangs in of_chosen for gang in gangs]
+
+    # --- which choices differ ----------------------------------------------------------------------------------------
+
+    def choices(self, ready: Sequence[Part], lack: int, begin: int = 0) -> Iterator[tuple[int, tuple[Part, ...]]]:
+        """Numbered choices of `lack` parts that differ in kinds of gangs, the first in order first, without those
+        before number `begin`. Of composites, only the chosen children are left.
+        """
+        first = tuple([self._first(part) for part in ready[:lack]])
+        if not begin:
+            yield 0, first
+        is_flat = all(isinstance(part, str) for part in ready)
+        if is_flat and (lack == len(ready) or len(self.by_kind(ready)) == 1):
+            return
+        known, skipped = self._signature(first), max(0, begin - 1)
+        self.work.charge(skipped * (UNITS_A_SKIPPED_CHOICE + len(self.gangs) // 16))
+        passed = skipped if is_flat else 0  # others are made anew, since what they combine depends on those before
+        for number, each in enumerate(self._ways(ready, lack, passed), 1 + passed):
+            if number >= begin and self._signature(each) != known:
+                yield number, each
+
+    def _first(self, part: Part) -> Part:
+        if isinstance(part, str):
+            return part
+        children = tuple([self._first(child) for child in self.ready(part)[: part.min_children]])
+        return replace(part, children=children, min_children=len(children))
+
+    def _ways(self, ready: Sequence[Part], number: int, begin: int = 0) -> Iterator[tuple[Part, ...]]:
+        """Choices of this many parts, without those that sums refute by themselves; of gangs only, from one on."""
+        kinds = [parts for parts in self.by_kind(ready) if self.refuted(parts[0]) is None]
+        for counts in islice(ways([len(parts) for parts in kinds], number), begin, None):
+            yield from self._combined([parts[:count] for parts, count in zip(kinds, counts, strict=True) if count])
+
+    def _combined(self, kinds: Sequence[Sequence[Part]]) -> Iterator[tuple[Part, ...]]:
+        """Every choice within the parts of each kind, with every one within the parts of the others."""
+        plain = tuple([part for parts in kinds if isinstance(parts[0], str) for part in parts])
+        nested = [[part for part in parts if not isinstance(part, str)] for parts in kinds]
+        nested = [parts for parts in nested if parts]
+
+        def rest(index: int) -> Iterator[tuple[Part, ...]]:
+            if index == len(nested):
+                yield plain
+                return
+            for chosen in self._within(nested[index]):
+                for others in rest(index + 1):
+                    yield (*chosen, *others)
+
+        return rest(0)
+
+    def _within(self, alike: Sequence[Composite]) -> Iterator[tuple[Part, ...]]:
+        """Choices within composites of one kind: which of them makes which choice does not matter."""
+        made = [self._inner(part) for part in alike]
+        most = min(map(len, made))
+        for picks in combinations_with_replacement(range(most), len(alike)):
+            yield tuple([choices[pick] for choices, pick in zip(made, picks, strict=True)])
+
+    def _inner(self, part: Composite) -> list[Part]:
+        """The choices within one composite, computed once."""
+        found = self._made.get(part.id)
+        if found is None:
+            ways_of = list(islice(self._ways(self.ready(part), part.min_children), MAX_INNER_CHOICES + 1))
+            self.work.charge(UNITS_AN_INNER_CHOICE * len(ways_of))
+            self.is_cut = self.is_cut or len(ways_of) > MAX_INNER_CHOICES
+            found = [replace(part, children=each, min_children=len(each)) for each in ways_of[:MAX_INNER_CHOICES]]
+            self._made[part.id] = found
+        return found
+
+    def refuted(self, part: Part) -> Refusal | None:
+        """Why sums refute a part even by itself: a gang of it, or too many children; None if it may fit."""
+        if isinstance(part, str):
+            return self.hopeless(self.gangs[part]) if self.hopeless is not None else None
+        whys = [self.refuted(child) for child in self.ready(part)]
+        refuted = [why for why in whys if why is not None]
+        if len(whys) - len(refuted) >= part.min_children:
+            return None
+        never = sum(why.never for why in refuted) > len(whys) - part.min_children
+        return replace(refuted[0], never=never)
+
+    def none_ever(self, ready: Sequence[Part], lack: int) -> bool:
+        """Whether no choice that was not tried, since sums refute a part of it, could fit on empty nodes."""
+        found = [(len(parts), self.refuted(parts[0])) for parts in self.by_kind(ready)]
+        return all(why is None or why.never for _, why in found) or lack > sum(
+            number for number, why in found if why is None or not why.never
+        )
+
+    def by_kind(self, parts: Sequence[Part]) -> list[list[Part]]:
+        """Parts of which one fits where the other does, in order."""
+        kinds: dict[int, list[Part]] = {}
+        for part in parts:
+            kinds.setdefault(self.kind(part), []).append(part)
+        return list(kinds.values())
+
+    def kind(self, part: Part) -> int:
+        """A number that is equal for parts of which one fits where the other does."""
+        name = part_id(part)
+        if name not in self._kinds:
+            # Numbers, since a choice of a hundred gangs is compared by them, thousands of times.
+            self._kinds[name] = self._numbers.setdefault(self._described(part), len(self._numbers))
+        return self._kinds[name]
+
+    def _described(self, part: Part) -> Hashable:
+        if not isinstance(part, str):
+            return part.min_children, part.topology, frozenset(Counter(map(self.kind, self.ready(part))).items())
+        gang = self.gangs[part]
+        self.work.charge(2 + len(gang.pending) // 4)
+        if gang.bound or gang.held or gang.kept or any(pod.claims for pod in gang.pending):
+            return part
+        shapes = frozenset(Counter(pod.shape for pod in gang.pending).items())
+        return shapes, gang.min_member, gang.constraints, gang.min_resources, gang.match_policy
+
+    def _signature(self, chosen: Sequence[Part]) -> Hashable:
+        """Equal for choices that differ only in which of several identical parts they take."""
+        self.work.charge(2 + len(chosen) // 2)
+        return frozenset(Counter(map(self._chosen_kind, chosen)).items())
+
+    def _chosen_kind(self, part: Part) -> Hashable:
+        return self.kind(part) if isinstance(part, str) else (part.topology, self._signature(part.children))
+
+
+def needed(group: Group) -> Group:
+    """The gangs that the minimum of a tree needs, as a group of which all start together.
+
+    Only these preempt and get reservations. A group that is not a tree is returned unchanged.
+    """
+    tree = group.tree
+    if tree is None:
+        return group
+    if group.minimum is not None:
+        return group.minimum
+    chosen = {*TreeParts(group, Work()).needed(tree)} or {*gangs_of(tree)}
+    of_parts = (key for part in composites_of(limited(tree, chosen) or tree) for key in part.topology)
+    gangs = tuple(gang for gang in group.gangs if gang.id in chosen)
+    return replace(group, gangs=gangs, tree=None, topology=tuple(sorted({*group.topology, *of_parts})))

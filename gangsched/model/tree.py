@@ -1,0 +1,79 @@
+"""Trees of gangs (I9): a part is a gang, by its id, or a composite of other parts.
+
+Invariant: no part is in two composites, and no gang of a tree has the id of one of its composites.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, TypeAlias
+
+MAX_LEVELS: Final = 4
+"""Levels of parts in a tree, gangs included, as for CompositePodGroups of Kubernetes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Composite:
+    """A part that consists of other parts, sorted by id; `id` is the name that its children give as their parent.
+
+    At least `min_children` of them start together; with 0 each starts by itself. `topology` are node labels of each
+    of which one domain must hold the whole part. An `indivisible` part is evicted whole or not at all (V6).
+    """
+
+    id: str
+    children: tuple[Part, ...]
+    min_children: int
+    topology: tuple[str, ...] = ()
+    indivisible: bool = False
+
+
+Part: TypeAlias = Composite | str
+
+
+def part_id(part: Part) -> str:
+    """The id of a part."""
+    return part if isinstance(part, str) else part.id
+
+
+def gangs_of(*parts: Part) -> list[str]:
+    """The gangs in these parts."""
+    found: list[str] = []
+    open_parts = [*reversed(parts)]
+    while open_parts:
+        part = open_parts.pop()
+        if isinstance(part, str):
+            found.append(part)
+        else:
+            open_parts += reversed(part.children)
+    return found
+
+
+def composites_of(*parts: Part) -> Iterator[Composite]:
+    """The composites among these parts and inside them, each before those inside it."""
+    open_parts = [*reversed(parts)]
+    while open_parts:
+        part = open_parts.pop()
+        if not isinstance(part, str):
+            yield part
+            open_parts += reversed(part.children)
+
+
+def parents_of(tree: Composite) -> dict[str, Composite]:
+    """By the id of each part below the root, the composite that it is a child of."""
+    return {part_id(child): each for each in composites_of(tree) for child in each.children}
+
+
+def has_minimum(part: Part, has: Callable[[str], bool]) -> bool:
+    """Whether a part has its minimum: of a composite enough children have theirs; `has` says so of a gang."""
+    if isinstance(part, str):
+        return has(part)
+    return sum(has_minimum(child, has) for child in part.children) >= part.min_children
+
+
+def limited(part: Part, gangs: Container[str]) -> Part | None:
+    """The part with only these gangs, all of which are needed; None without any."""
+    if isinstance(part, str):
+        return part if part in gangs else None
+    children: Sequence[Part] = [each for child in part.children if (each := limited(child, gangs)) is not None]
+    return replace(part, children=tuple(children), min_children=len(children)) if children else None

@@ -1,0 +1,144 @@
+"""Trees: which gangs name which parents, and what these form (I9).
+
+Invariant: a parent needs no object: it exists while a gang names it. Its PodGroup states its values, else its oldest
+gang. A tree with a fault is refused for each of its gangs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf
+
+from gangsched.model.text import named
+from gangsched.model.tree import MAX_LEVELS, Composite, Part, gangs_of
+from gangsched.state.gangs import GangRecord
+
+MOST_GANGS = 128
+"""Gangs of one tree: each is compared with each, and all of them are decided in one plan."""
+LEVELS = f"a tree has at most {MAX_LEVELS} levels"
+
+
+@dataclass(slots=True)
+class Parents:
+    """The trees among `gangs`; `mentioned_by` are the gangs that name a gang as their parent, or list it."""
+
+    gangs: Mapping[str, GangRecord]
+    mentioned_by: Mapping[str, Mapping[str, None]]
+    _formed: dict[str, Composite | str] = field(default_factory=dict)
+
+    def begin(self) -> None:
+        """Forget the trees that were formed before gangs changed."""
+        self._formed.clear()
+
+    def of(self, gang_id: str) -> Composite | str:
+        """The tree of a gang with a parent; the sentence that refuses it if there is none."""
+        top, problem = self._top(gang_id)
+        if problem:
+            return problem
+        if top not in self._formed:
+            self._formed[top] = self._whole(top)
+        return self._formed[top]
+
+    def is_composite(self, gang_id: str) -> bool:
+        """Whether gangs name it as their parent, and it has no pods of its own."""
+        if gang_id not in self.mentioned_by:
+            return False
+        record = self.gangs.get(gang_id)
+        return not (record and record.members) and next(self._children(gang_id), None) is not None
+
+    def around(self, gang_id: str) -> Mapping[str, None]:
+        """The parts of the tree that a gang is in; none if it has so many gangs that each of them is refused alone."""
+        record = self.gangs.get(gang_id)
+        if gang_id not in self.mentioned_by and not (record and record.spec and record.spec.parent):
+            return {}
+        # One more than a tree may have: without it, the others are decided together.
+        return self.below(self._top(gang_id)[0], MOST_GANGS + 1)
+
+    def below(self, gang_id: str, most: float = inf) -> dict[str, None]:
+        """The parts below a parent; none if there are more than `most` gangs among them."""
+        found: dict[str, None] = {}
+        open_parts, gangs = [gang_id], 0
+        while open_parts:
+            for each in self._children(open_parts.pop()):
+                if each in found:
+                    continue
+                found[each] = None
+                is_inner = each in self.mentioned_by
+                gangs += not is_inner
+                if gangs > most or len(found) > most * MAX_LEVELS:
+                    return {}
+                if is_inner:
+                    open_parts.append(each)
+        return found
+
+    def _children(self, parent: str) -> Iterator[str]:
+        """The parts that name this parent, without those whose own declaration is refused."""
+        for each in self.mentioned_by.get(parent, ()):
+            record = self.gangs.get(each)
+            if record is not None and record.spec is not None and record.spec.is_child_of(parent):
+                yield each
+
+    def _top(self, gang_id: str) -> tuple[str, str]:
+        """The root of a gang's tree, and why there is none, "" if there is."""
+        path = [gang_id]
+        while True:
+            part = path[-1]
+            record = self.gangs.get(part)
+            spec = record.spec if record is not None else None
+            if len(path) > 1 and record is not None and spec is not None:
+                child = f"gang {path[-2]}" if path[-2] == gang_id else path[-2]
+                if (why := spec.group_problem or spec.misplaced) is not None:
+                    return part, f"the PodGroup of {part}, the parent of {child}: {why}"
+                if record.members:
+                    only = "a gang of a tree has either pods or children"
+                    return part, f"{part}, the parent of {child}, has pods itself: {only}"
+            if spec is None or not spec.parent:
+                return part, ""
+            if spec.parent in path:
+                circle = " → ".join([*path[path.index(spec.parent) :], spec.parent])
+                return part, f"the parents of gang {gang_id} form a circle: {circle}"
+            if len(path) == MAX_LEVELS:
+                return part, f"{part} is {MAX_LEVELS - 1} levels above gang {gang_id} and names a parent: {LEVELS}"
+            path.append(spec.parent)
+
+    def _whole(self, top: str) -> Composite | str:
+        if not self.below(top, MOST_GANGS):
+            return f"more than {MOST_GANGS} gangs are in the tree of {top}"
+        tree = self._composite(top, 1)
+        deep = sorted(gang for gang in gangs_of(tree) if self.is_composite(gang))
+        return (
+            f"in the tree of {top}, {named(deep)} is at level {MAX_LEVELS} and has children: {LEVELS}" if deep else tree
+        )
+
+    def _composite(self, parent: str, level: int) -> Composite:
+        """The part that a parent is, with all parts below it; those of the last level are gangs."""
+        children: list[Part] = []
+        for child in sorted(self._children(parent)):
+            is_inner = level + 1 < MAX_LEVELS and self.is_composite(child)
+            children.append(self._composite(child, level + 1) if is_inner else child)
+        gangs = [each for each in children if isinstance(each, str)]
+        least = self._min_children(parent, gangs)
+        record = self.gangs.get(parent)
+        return Composite(
+            id=parent,
+            children=tuple(children),
+            min_children=len(children) if least is None else least,
+            topology=self._topology(parent, gangs),
+            indivisible=record is not None and record.pod_group is not None and record.pod_group.indivisible,
+        )
+
+    def _min_children(self, parent: str, gangs: Sequence[str]) -> int | None:
+        """The minimum in the PodGroup named as the parent, else in its oldest gang with one; None for all children."""
+        records = sorted((self.gangs[each] for each in gangs), key=lambda each: (each.creation_s, each.id))
+        stated = (self.gangs.get(parent), *records)
+        specs = (each.spec for each in stated if each is not None and each.spec is not None)
+        return next((spec.min_children for spec in specs if spec.min_children is not None), None)
+
+    def _topology(self, parent: str, gangs: Sequence[str]) -> tuple[str, ...]:
+        """Node labels of which one domain holds the whole part: those that its PodGroup or a gang of it says."""
+        of_parent = self.gangs[parent].spec if parent in self.gangs else None
+        stated = set(of_parent.constraints.topology if of_parent is not None else ())
+        for spec in (self.gangs[each].spec for each in gangs):
+            stated |= set(spec.tree_topology if spec is not None else ())
+        return tuple(sorted(stated))
