@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from math import inf
 
 from gangsched.model.text import named
-from gangsched.model.tree import MAX_LEVELS, Composite, Part, gangs_of
+from gangsched.model.tree import MAX_LEVELS, Composite, Part, gangs_of, part_id
 from gangsched.state.gangs import GangRecord
 
 MOST_GANGS = 128
@@ -124,7 +124,7 @@ class Parents:
             id=parent,
             children=tuple(children),
             min_children=len(children) if least is None else least,
-            topology=self._topology(parent, gangs),
+            topology=self._topology(parent, [part_id(each) for each in children]),
             indivisible=record is not None and record.pod_group is not None and record.pod_group.indivisible,
         )
 
@@ -135,10 +135,10 @@ class Parents:
         specs = (each.spec for each in stated if each is not None and each.spec is not None)
         return next((spec.min_children for spec in specs if spec.min_children is not None), None)
 
-    def _topology(self, parent: str, gangs: Sequence[str]) -> tuple[str, ...]:
-        """Node labels of which one domain holds the whole part: those that its PodGroup or a gang of it says."""
+    def _topology(self, parent: str, children: Sequence[str]) -> tuple[str, ...]:
+        """Node labels of which one domain holds the whole part: those that its PodGroup or that of a child says."""
         of_parent = self.gangs[parent].spec if parent in self.gangs else None
         stated = set(of_parent.constraints.topology if of_parent is not None else ())
-        for spec in (self.gangs[each].spec for each in gangs):
+        for spec in (self.gangs[each].spec for each in children):
             stated |= set(spec.tree_topology if spec is not None else ())
         return tuple(sorted(stated))

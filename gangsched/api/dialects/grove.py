@@ -1,4 +1,5 @@
-"""PodGangs of `scheduler.grove.io`: a gang for each of their podgroups, the children of one tree (I9).
+"""PodGangs of `scheduler.grove.io`: a gang for each of their podgroups, and a composite for each set of podgroups that
+requires a domain together, in one tree (I9).
 
 Invariant: pods belong to a podgroup by the label `keys.GROVE_CLIQUE`, whose value is the podgroup's name; Grove keeps a
 scheduling gate on pods that are not in `podReferences`, and on pods of a scaled PodGang until its base PodGang runs.
@@ -26,10 +27,7 @@ PHASES: Final = {
     "Unknown": "Pending",
 }
 """Grove's phase for each of ours."""
-KEEP: Final = (
-    "gangsched can require a domain only for a single podgroup or for the whole PodGang; set topologyConstraint there"
-    " instead"
-)
+SINGLY: Final = "gangsched starts the pods of a podgroup without a minimum one by one: set its minReplicas"
 
 
 class GroveSpec(DialectSpec):
@@ -55,7 +53,7 @@ class GroveSpec(DialectSpec):
             name: _levels(of, f"topologyConstraint of podgroup {name} of {where}", invalid)
             for name, (_, of) in minimums.items()
         }
-        self._add_configs(where, minimums, whole, of_parts, invalid, unsupported)
+        together = self._add_configs(where, minimums, whole, of_parts, invalid, unsupported)
         if self.priority_class_name:
             name = quoted(self.priority_class_name)
             not_used.append(f"priorityClassName {name} of {where} is not used: the priorities of its pods decide")
@@ -63,13 +61,14 @@ class GroveSpec(DialectSpec):
             not_used.append(f"reuseReservationRef of {where} is not used: gangsched keeps no room of another PodGang")
         # A podgroup without a minimum is not waited for, nor does it wait.
         number = sum(minimum != 0 for minimum, _ in minimums.values())
-        tree = {keys.PARENT[0]: where.rpartition("/")[2], keys.MIN_CHILDREN[0]: str(number)} if number > 1 else {}
+        root = where.rpartition("/")[2] if number > 1 else ""
+        parents = {name: f"{root}.together-{n}" for n, (names, _) in enumerate(together) for name in names}
         common = Declared(unsupported=tuple(unsupported), invalid=tuple(invalid))
         parts: dict[str, Declared] = {}
         for name in sorted(minimums, key=lambda each: (minimums[each][0] == 0, each)):
             minimum, own = minimums[name][0], of_parts[name]
-            is_child = minimum != 0 and bool(tree)
-            stated = dict(tree if is_child else {})
+            is_child = minimum != 0 and bool(root)
+            stated = {keys.PARENT[0]: parents.get(name, root)} if is_child else {}
             if preferred := [*own["preferred"], *whole["preferred"]]:
                 stated[keys.PREFERRED_TOPOLOGY[0]] = preferred[0]
             parts[name] = replace(
@@ -77,25 +76,36 @@ class GroveSpec(DialectSpec):
                 min_member=minimum,
                 gang_metadata=stated,
                 topology=_sorted(own["required"] if is_child else own["required"] + whole["required"]),
-                tree_topology=_sorted(whole["required"]) if is_child else (),
+                tree_topology=_sorted(whole["required"]) if is_child and name not in parents else (),
                 not_used=() if parts else tuple(not_used),
+            )
+        for names, levels in together:
+            parts[parents[names[0]]] = replace(
+                common,
+                min_member=0,
+                gang_metadata={keys.PARENT[0]: root},
+                topology=_sorted(levels),
+                tree_topology=_sorted(whole["required"]),
             )
         return replace(common, parts=parts)
 
     def _add_configs(
         self,
         where: str,
-        minimums: Mapping[str, object],
+        minimums: Mapping[str, tuple[int | None, Any]],
         whole: dict[str, list[str]],
         of_parts: Mapping[str, dict[str, list[str]]],
         invalid: list[str],
         unsupported: list[str],
-    ) -> None:
-        """Add the levels of each topologyConstraintGroupConfig to those of its only podgroup, or of the whole gang."""
+    ) -> list[tuple[list[str], list[str]]]:
+        """Add the levels of each topologyConstraintGroupConfig to those of its only podgroup, or of the whole gang.
+        Return the podgroups of each other one that requires levels, and these.
+        """
+        together: list[tuple[list[str], list[str]]] = []
         field, configs = f"topologyConstraintGroupConfigs of {where}", self.topology_constraint_group_configs
         if not isinstance(configs, list | None):
             invalid.append(f"{field} cannot be read: {quoted(configs)}")
-            return
+            return together
         seen: set[str] = set()
         for config in configs or ():
             names = config.get("podGroupNames") if isinstance(config, Mapping) else None
@@ -115,7 +125,12 @@ class GroveSpec(DialectSpec):
                     of_parts[name]["required"] += levels["required"]
                     of_parts[name]["preferred"] += levels["preferred"]
             else:
-                unsupported.append(f"{field} requires one domain for some of the podgroups: {KEEP}")
+                for name in names:
+                    of_parts[name]["preferred"] += levels["preferred"]
+                together.append((names, levels["required"]))
+                if singly := [name for name in names if minimums[name][0] == 0]:
+                    unsupported.append(f"{field} requires one domain for podgroup {singly[0]} and others: {SINGLY}")
+        return together
 
     def _minimums(self, where: str) -> tuple[dict[str, tuple[int | None, Any]], list[str]]:
         """Minimum and topologyConstraint of each podgroup by name; sentences about those that cannot be read."""

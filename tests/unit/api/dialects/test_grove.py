@@ -55,7 +55,7 @@ def test_each_podgroup_is_a_child_of_one_tree() -> None:
         ("ns/svc-a", 1, "svc"),
         ("ns/svc-b", 2, "svc"),
     ]
-    stated = {(keys.PARENT[0], "svc"), (keys.MIN_CHILDREN[0], "2")}
+    stated = {(keys.PARENT[0], "svc")}
     assert [set(part.gang_metadata) for part in whole.parts] == [stated, stated]
     assert (whole.unsupported, whole.invalid, whole.not_used, whole.problems) == ((), (), (), ())
 
@@ -103,9 +103,9 @@ def test_defaults_and_unknown_fields_ask_for_nothing(spec: dict[str, Any]) -> No
     ("podgroups", "spec", "said"),
     [
         (
-            [podgroup("a"), podgroup("b"), podgroup("c")],
-            {"topologyConstraintGroupConfigs": [config(["a", "b"], RACK)]},
-            f"{CONFIGS} requires one domain for some of the podgroups: gangsched can require a domain only",
+            [podgroup("a"), podgroup("b"), podgroup("c", 0)],
+            {"topologyConstraintGroupConfigs": [config(["a", "c"], RACK)]},
+            f"{CONFIGS} requires one domain for podgroup c and others: gangsched starts the pods of a podgroup without",
         )
     ],
 )
@@ -213,6 +213,32 @@ def test_levels_of_one_podgroup_or_all_may_be_configured() -> None:
     assert (whole.unsupported, whole.invalid) == ((), ())
 
 
+def test_some_podgroups_may_require_a_domain_together() -> None:
+    """A config of two of three podgroups is a composite between them and the whole, which may require a level, too."""
+    configs = [config(["a", "b"], RACK)]
+    whole = read(
+        *(podgroup(name) for name in "abc"), topologyConstraint=pack(ZONE), topologyConstraintGroupConfigs=configs
+    )
+    assert (whole.unsupported, whole.invalid) == ((), ())
+    assert [(part.name, dict(part.gang_metadata)[keys.PARENT[0]], part.topology) for part in whole.parts] == [
+        ("a", "svc.together-0", ()),
+        ("b", "svc.together-0", ()),
+        ("c", "svc", ()),
+        ("svc.together-0", "svc", (RACK,)),
+    ]
+    racks = ["xp", "xq", "yr", "yr", "ys"]
+    world = World(*(node(f"n{n}", 1, labels={ZONE: at[0], RACK: at}) for n, at in enumerate(racks[:3])))
+    world.declare(whole)
+    world.create(clique("a", 1), clique("b", 1), clique("c", 1))
+    assert world.settle().bound() == {}
+    world.add_nodes(node("n3", 1, labels={ZONE: "y", RACK: "yr"}))
+    assert world.settle().bound() == {}
+    world.add_nodes(node("n4", 1, labels={ZONE: "y", RACK: "ys"}))
+    bound = world.settle().told().bound()
+    assert ({bound["a-0"], bound["b-0"]}, bound["c-0"]) == ({"n2", "n3"}, "n4")
+    assert scheduled(world) == ("True", "Scheduled")
+
+
 def test_levels_are_kept_at_three_places() -> None:
     """A zone of the whole, a rack of one podgroup by itself, and of another by a config."""
     spec: dict[str, Any] = {"topologyConstraint": pack(ZONE), "topologyConstraintGroupConfigs": [config(["b"], RACK)]}
@@ -278,7 +304,7 @@ def test_a_podgroup_that_goes_is_missed_and_one_that_comes_is_awaited() -> None:
 def test_refused_parts_wait_and_the_object_says_why() -> None:
     """A2: none of its gangs starts."""
     world = World(node("a", 8))
-    configs = [config(["a", "b"], RACK)]
+    configs = [config(["a", "c"], RACK)]
     world.declare(read(podgroup("a"), podgroup("b"), podgroup("c", 0), topologyConstraintGroupConfigs=configs))
     pods = world.create(clique("a", 1), clique("b", 1))
     world.settle().told()
