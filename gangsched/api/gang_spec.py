@@ -137,7 +137,7 @@ _WAIT_TIME: Final = Value(
     "wait time", keys.WAIT_TIME, parse_wait_time, "scheduleTimeoutSeconds", lambda seconds: f"{seconds:g}s"
 )
 _GROUP: Final = Value("groups", keys.GROUPS, parse_groups, show=_listed)
-_PARENT: Final = Value("parent", keys.PARENT, parse_parent)
+_PARENT: Final = Value("parent", keys.PARENT, parse_parent, "parentCompositePodGroupName")
 _MIN_CHILDREN: Final = Value("min children", keys.MIN_CHILDREN, parse_count)
 _MATCH_POLICY: Final = Value("match policy", keys.MATCH_POLICY, parse_match_policy)
 _SHARED_GPUS: Final = Value("shared GPUs", keys.ALLOW_SHARED_GPUS, parse_flag)
@@ -181,8 +181,8 @@ def gang_spec(
         group_problem=None
         if gang in group
         else f"{reader.sources[_GROUP.name]} lists {_listed(group)} but not {_cut(gang)} itself",
-        parent=(parent := reader.parent(gang)),
-        min_children=reader.value(_MIN_CHILDREN),
+        parent=(parent := reader.parent(gang, pod_group.parent if pod_group else "")),
+        min_children=reader.value(_MIN_CHILDREN, spec=pod_group.min_children if pod_group else None),
         tree_topology=pod_group.tree_topology if pod_group else (),
     )
     reader.problems += exclusive_jobs(reader.stated(), min_member)
@@ -294,9 +294,9 @@ class _SpecReader:
             del self.sources[asked.name]
         return value
 
-    def parent(self, gang: str) -> str:
-        """The id of the gang's parent, "" for none."""
-        name = self.value(_PARENT)
+    def parent(self, gang: str, stated: str) -> str:
+        """The id of the gang's parent, of which its PodGroup has `stated` the name; "" for none."""
+        name = self.value(_PARENT, spec=stated or None)
         return f"{gang.partition('/')[0]}/{name}" if name else ""
 
     def misplaced(self, spec: GangSpec) -> str | None:

@@ -19,6 +19,10 @@ GangMetadata: TypeAlias = tuple[tuple[str, str], ...]
 X_K8S: Final = "scheduling.x-k8s.io"
 SIGS: Final = "scheduling.sigs.k8s.io"
 NATIVE: Final = "scheduling.k8s.io"
+COMPOSITE: Final = f"compositepodgroups.{NATIVE}"
+"""The second kind of this API group, under a name of its own."""
+COMPOSITE_PREFIX: Final = "composite:"
+"""Begins the names of CompositePodGroups as parts of trees, since a PodGroup may have the same name."""
 VOLCANO: Final = "scheduling.volcano.sh"
 GROVE: Final = "scheduler.grove.io"
 """API groups with a PodGroup: scheduler-plugins today, Koordinator and older scheduler-plugins, Kubernetes >= 1.36,

@@ -32,6 +32,7 @@ class _WrittenModel(Readable):
 SCHEDULED: Final = "Scheduled"
 NATIVE_SCHEDULED: Final = "PodGroupScheduled"
 NATIVE_INITIALLY_SCHEDULED: Final = "PodGroupInitiallyScheduled"
+COMPOSITE_INITIALLY_SCHEDULED: Final = "CompositePodGroupInitiallyScheduled"
 
 
 def scheduled_condition(api_group: str, version: str) -> str:
@@ -40,6 +41,8 @@ def scheduled_condition(api_group: str, version: str) -> str:
     It is PodGroupScheduled in Kubernetes 1.36 (v1alpha2). Version 1.37 (v1alpha3, v1beta1) renamed it to
     PodGroupInitiallyScheduled, which stays True after it first becomes True.
     """
+    if api_group == keys.COMPOSITE:
+        return COMPOSITE_INITIALLY_SCHEDULED
     if api_group != keys.NATIVE:
         return SCHEDULED
     return NATIVE_SCHEDULED if version in {"v1alpha1", "v1alpha2"} else NATIVE_INITIALLY_SCHEDULED
@@ -119,10 +122,13 @@ def parse_pod_group(body: Mapping[str, Any], *, api_group: str = "", version: st
     """
     metadata = _mapping(body.get("metadata"))
     namespace, name, uid = _identity(metadata)
-    stated = str(body.get("apiVersion") or f"{api_group}/{version}")
+    known_as, served = api_group, DIALECTS[api_group].api_group if api_group in DIALECTS else api_group
+    stated = str(body.get("apiVersion") or f"{served}/{version}")
     api_group, _, version = stated.rpartition("/")
     if not api_group or not version:
         raise ValueError(f"PodGroup {namespace}/{name} has no apiVersion.")
+    if api_group == keys.NATIVE and keys.COMPOSITE in {known_as, _known_as(body)}:
+        api_group = keys.COMPOSITE
     if api_group not in DIALECTS:
         raise ValueError(f"PodGroup {namespace}/{name} has API group {api_group}, which gangsched does not support.")
     where = f"{DIALECTS[api_group].kind} {namespace}/{name}"
@@ -164,13 +170,24 @@ def parse_pod_group(body: Mapping[str, Any], *, api_group: str = "", version: st
             of_object=of_object,
             speaks=speaks,
             parts=parts,
+            is_composite=of.is_composite,
+            parent=f"{keys.COMPOSITE_PREFIX}{of.parent}" if of.parent else "",
+            min_children=of.min_children,
             status=status,
         )
 
     parts = (
         made(part, each, of_object=name, speaks=place == 0) for place, (each, part) in enumerate(declared.parts.items())
     )
+    if declared.is_composite:
+        return made(declared, f"{keys.COMPOSITE_PREFIX}{name}", of_object=name)
     return made(declared, name, parts=tuple(parts))
+
+
+def _known_as(body: Mapping[str, Any]) -> str:
+    """The dialect of an object that says what kind it is; "" for any other."""
+    kind = body.get("kind")
+    return next((name for name, dialect in DIALECTS.items() if dialect.known_as and dialect.kind == kind), "")
 
 
 def _identity(metadata: Mapping[str, object]) -> tuple[str, str, str]:

@@ -307,7 +307,8 @@ class PodGroup(msgspec.Struct, frozen=True, kw_only=True):
     fields that have no effect or refuse the gang (`api.dialects`). An object that declares several gangs has one of
     these in `parts` for each gang, with the gang's name; `of_object` is then the name of the object, and reports about
     the object are made by the first one, which `speaks`. `status` is as stored, so that writes without a change are
-    skipped.
+    skipped. An object that `is_composite` has children instead of pods, of which `min_children` start together, None
+    for all; `parent` is the name of the part that it is a child of.
     """
 
     api_group: str
@@ -338,6 +339,9 @@ class PodGroup(msgspec.Struct, frozen=True, kw_only=True):
     of_object: str = ""
     speaks: bool = True
     parts: tuple[PodGroup, ...] = ()
+    is_composite: bool = False
+    parent: str = ""
+    min_children: int | None = None
     status: Mapping[str, object] = msgspec.field(default_factory=dict)
 
     @property

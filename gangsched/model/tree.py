@@ -18,7 +18,8 @@ class Composite:
     """A part that consists of other parts, sorted by id; `id` is the name that its children give as their parent.
 
     At least `min_children` of them start together; with 0 each starts by itself. `topology` are node labels of each
-    of which one domain must hold the whole part. An `indivisible` part is evicted whole or not at all (V6).
+    of which one domain must hold the whole part. An `indivisible` part is evicted whole or not at all (V6);
+    a tree with one that `never_preempts` preempts no pods (V2).
     """
 
     id: str
@@ -26,6 +27,7 @@ class Composite:
     min_children: int
     topology: tuple[str, ...] = ()
     indivisible: bool = False
+    never_preempts: bool = False
 
 
 Part: TypeAlias = Composite | str

@@ -10,6 +10,7 @@ import math
 from collections import Counter
 from typing import TypeAlias
 
+from gangsched.api.dialects import api_version
 from gangsched.api.slice_layers import format_slices
 from gangsched.api.timestamps import format_timestamp
 from gangsched.core.reserve import Ledger
@@ -130,7 +131,7 @@ def _pod_group(record: GangRecord) -> Json | None:
     pod_group = record.pod_group
     if pod_group is None:
         return None
-    version = f"{pod_group.api_group}/{pod_group.version}"
+    version = api_version(pod_group.api_group, pod_group.version)
     return {
         "apiVersion": version,
         "uid": pod_group.uid,

@@ -368,6 +368,8 @@ class EventHandlers:
         self, api_group: str, pod_groups: tuple[PodGroup, ...], now_s: float, *, served: bool = True
     ) -> tuple[RecordEvent, ...]:
         self._touch(self._registry.pod_group_names.serve(api_group, served=served))
+        if api_group == keys.COMPOSITE:
+            self._registry.parents_changed()
         listed = {part.id for pod_group in pod_groups for part in pod_group.parts or (pod_group,)}
         for gang, record in list(self._registry.gangs.items()):
             if api_group in record.pod_groups and gang not in listed:

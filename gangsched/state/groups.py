@@ -20,7 +20,7 @@ from gangsched.model.gang import TREE, Gang, Group, Refusal, namespace_of
 from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.reasons import Reason
 from gangsched.model.text import named
-from gangsched.model.tree import Composite, gangs_of
+from gangsched.model.tree import Composite, composites_of, gangs_of
 from gangsched.state.gang_view import gang_view
 from gangsched.state.gangs import GangRecord
 from gangsched.state.group_record import GroupRecord
@@ -69,7 +69,7 @@ class Registry:
         self._dirty: dict[str, None] = {}
         self._ignored: frozenset[str] = frozenset()
         self._mentioned_by: dict[str, dict[str, None]] = {}
-        self._parents = Parents(self.gangs, self._mentioned_by)
+        self._parents = Parents(self.gangs, self._mentioned_by, self.pod_group_names)
         self._later: dict[str, None] = {}
         #: Gangs that miss their PodGroup, and until when they wait for it, in that order; judged ones stay.
         self._awaits_until_s: dict[str, float] = {}
@@ -104,6 +104,14 @@ class Registry:
         """View of a gang at the last refresh."""
         return self._views[gang_id]
 
+    def parents_changed(self) -> None:
+        """Form the trees again whose parents must have objects, since their kind can be read, or can no longer be."""
+        self._later |= self._parents.waiting_for_objects()
+
+    def above(self, gang_id: str) -> list[str]:
+        """The parts of its tree that a gang is in, the innermost first."""
+        return self._parents.above(gang_id)
+
     def accusers(self, gang_id: str) -> list[GroupRecord]:
         """Groups whose refusal names this gang as its cause (semantics I4)."""
         groups = {self.group_of[other] for other in self._mentioned_by.get(gang_id, ()) if other in self.group_of}
@@ -118,6 +126,8 @@ class Registry:
                 record.avoid, record.view = kept, None
         if record.view is None:
             gangs = tuple(with_all(self._views[gang_id], self.policy) for gang_id in record.gangs)
+            if record.tree is not None and any(each.never_preempts for each in composites_of(record.tree)):
+                gangs = tuple(replace(gang, never_preempts=True) for gang in gangs)
             pods = [pod for gang in gangs for pod in (*gang.pending, *gang.retry)]
             pods += [placement.pod for gang in gangs for placement in (*gang.kept, *gang.held)]
             view = Group(
@@ -330,8 +340,8 @@ class Registry:
             return alone, Refusal(Reason.INVALID_GANG, spec.group_problem), (), None
         if spec.parent and not self._parents.is_composite(record.id):
             tree = self._parents.of(record.id)
-            if isinstance(tree, str):
-                return alone, Refusal(Reason.INVALID_GANG, tree), (), None
+            if isinstance(tree, Refusal):
+                return alone, tree, (), None
             return tuple(sorted(gangs_of(tree))), None, (), tree
         if spec.group == alone:
             return alone, None, (), None

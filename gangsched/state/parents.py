@@ -10,9 +10,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
+from gangsched.api.keys import COMPOSITE, COMPOSITE_PREFIX
+from gangsched.model.gang import Refusal
+from gangsched.model.reasons import Reason
 from gangsched.model.text import named
 from gangsched.model.tree import MAX_LEVELS, Composite, Part, gangs_of, part_id
 from gangsched.state.gangs import GangRecord
+from gangsched.state.podgroup_names import PodGroupNames
 
 MOST_GANGS = 128
 """Gangs of one tree: each is compared with each, and all of them are decided in one plan."""
@@ -21,27 +25,32 @@ LEVELS = f"a tree has at most {MAX_LEVELS} levels"
 
 @dataclass(slots=True)
 class Parents:
-    """The trees among `gangs`; `mentioned_by` are the gangs that name a gang as their parent, or list it."""
+    """The trees among `gangs`; `mentioned_by` are the gangs that name a gang as their parent, or list it; `names` says
+    which kinds of objects can be read.
+    """
 
     gangs: Mapping[str, GangRecord]
     mentioned_by: Mapping[str, Mapping[str, None]]
-    _formed: dict[str, Composite | str] = field(default_factory=dict)
+    names: PodGroupNames
+    _formed: dict[str, Composite | Refusal] = field(default_factory=dict)
 
     def begin(self) -> None:
         """Forget the trees that were formed before gangs changed."""
         self._formed.clear()
 
-    def of(self, gang_id: str) -> Composite | str:
-        """The tree of a gang with a parent; the sentence that refuses it if there is none."""
+    def of(self, gang_id: str) -> Composite | Refusal:
+        """The tree of a gang with a parent; the refusal of the gang if there is none."""
         top, problem = self._top(gang_id)
-        if problem:
+        if problem is not None:
             return problem
         if top not in self._formed:
             self._formed[top] = self._whole(top)
         return self._formed[top]
 
     def is_composite(self, gang_id: str) -> bool:
-        """Whether gangs name it as their parent, and it has no pods of its own."""
+        """Whether gangs name it as their parent, and it has no pods of its own; or its object says that it is one."""
+        if gang_id.partition("/")[2].startswith(COMPOSITE_PREFIX):
+            return True
         if gang_id not in self.mentioned_by:
             return False
         record = self.gangs.get(gang_id)
@@ -79,37 +88,73 @@ class Parents:
             if record is not None and record.spec is not None and record.spec.is_child_of(parent):
                 yield each
 
-    def _top(self, gang_id: str) -> tuple[str, str]:
-        """The root of a gang's tree, and why there is none, "" if there is."""
+    def above(self, gang_id: str) -> list[str]:
+        """The parts that a gang is in, as far as they are known, the innermost first."""
+        path: list[str] = []
+        record = self.gangs.get(gang_id)
+        while record is not None and record.spec is not None and record.spec.parent and len(path) < MAX_LEVELS:
+            path.append(record.spec.parent)
+            record = self.gangs.get(path[-1])
+        return path
+
+    def waiting_for_objects(self) -> dict[str, None]:
+        """The parts that name a parent which must have an object."""
+        parents = (each for each in self.mentioned_by if each.partition("/")[2].startswith(COMPOSITE_PREFIX))
+        return {child: None for parent in parents for child in self.below(parent)}
+
+    def _top(self, gang_id: str) -> tuple[str, Refusal | None]:
+        """The root of a gang's tree, and why there is none."""
         path = [gang_id]
         while True:
             part = path[-1]
             record = self.gangs.get(part)
             spec = record.spec if record is not None else None
-            if len(path) > 1 and record is not None and spec is not None:
+            if len(path) > 1:
                 child = f"gang {path[-2]}" if path[-2] == gang_id else path[-2]
-                if (why := spec.group_problem or spec.misplaced) is not None:
-                    return part, f"the PodGroup of {part}, the parent of {child}: {why}"
-                if record.members:
-                    only = "a gang of a tree has either pods or children"
-                    return part, f"{part}, the parent of {child}, has pods itself: {only}"
+                if (why := self._fault(part, record, child)) is not None:
+                    return part, why
             if spec is None or not spec.parent:
-                return part, ""
+                return part, None
             if spec.parent in path:
                 circle = " → ".join([*path[path.index(spec.parent) :], spec.parent])
-                return part, f"the parents of gang {gang_id} form a circle: {circle}"
+                return part, _invalid(f"the parents of gang {gang_id} form a circle: {circle}")
             if len(path) == MAX_LEVELS:
-                return part, f"{part} is {MAX_LEVELS - 1} levels above gang {gang_id} and names a parent: {LEVELS}"
+                above = f"{part} is {MAX_LEVELS - 1} levels above gang {gang_id} and names a parent"
+                return part, _invalid(f"{above}: {LEVELS}")
             path.append(spec.parent)
 
-    def _whole(self, top: str) -> Composite | str:
+    def _fault(self, part: str, record: GangRecord | None, child: str) -> Refusal | None:
+        """Why a part cannot have children; it may have no object, unless its name says so."""
+        if part.partition("/")[2].startswith(COMPOSITE_PREFIX) and (record is None or not record.pod_groups):
+            if COMPOSITE in self.names.forbidden:
+                return Refusal(Reason.UNSUPPORTED, "CompositePodGroups of scheduling.k8s.io may not be read")
+            if COMPOSITE in self.names.unserved:
+                text = f"the API server does not serve CompositePodGroups, and {child} names one as its parent"
+                return Refusal(Reason.UNSUPPORTED, text)
+            text = f"composite {part}, which {child} names as its parent, does not exist yet"
+            return Refusal(Reason.WAITING_FOR_GANG, text)
+        if record is None or record.spec is None:
+            return None
+        if record.members:
+            only = "a gang of a tree has either pods or children"
+            return _invalid(f"{part}, the parent of {child}, has pods itself: {only}")
+        spec, pod_group, of = record.spec, record.pod_group, f"the PodGroup of {part}, the parent of {child}"
+        if (why := spec.group_problem or spec.misplaced) is not None:
+            return _invalid(f"{of}: {why}")
+        if pod_group is not None and pod_group.invalid:
+            return _invalid(f"{of}: {'; '.join(pod_group.invalid)}")
+        if pod_group is not None and pod_group.unsupported:
+            return Refusal(Reason.UNSUPPORTED, f"{of}: {'; '.join(pod_group.unsupported)}")
+        return None
+
+    def _whole(self, top: str) -> Composite | Refusal:
         if not self.below(top, MOST_GANGS):
-            return f"more than {MOST_GANGS} gangs are in the tree of {top}"
+            return _invalid(f"more than {MOST_GANGS} gangs are in the tree of {top}")
         tree = self._composite(top, 1)
         deep = sorted(gang for gang in gangs_of(tree) if self.is_composite(gang))
-        return (
-            f"in the tree of {top}, {named(deep)} is at level {MAX_LEVELS} and has children: {LEVELS}" if deep else tree
-        )
+        if deep:
+            return _invalid(f"in the tree of {top}, {named(deep)} is at level {MAX_LEVELS} and has children: {LEVELS}")
+        return tree
 
     def _composite(self, parent: str, level: int) -> Composite:
         """The part that a parent is, with all parts below it; those of the last level are gangs."""
@@ -120,12 +165,14 @@ class Parents:
         gangs = [each for each in children if isinstance(each, str)]
         least = self._min_children(parent, gangs)
         record = self.gangs.get(parent)
+        pod_group = record.pod_group if record is not None else None
         return Composite(
             id=parent,
             children=tuple(children),
             min_children=len(children) if least is None else least,
             topology=self._topology(parent, [part_id(each) for each in children]),
-            indivisible=record is not None and record.pod_group is not None and record.pod_group.indivisible,
+            indivisible=pod_group is not None and pod_group.indivisible,
+            never_preempts=pod_group is not None and pod_group.never_preempts,
         )
 
     def _min_children(self, parent: str, gangs: Sequence[str]) -> int | None:
@@ -142,3 +189,7 @@ class Parents:
         for spec in (self.gangs[each].spec for each in children):
             stated |= set(spec.tree_topology if spec is not None else ())
         return tuple(sorted(stated))
+
+
+def _invalid(text: str) -> Refusal:
+    return Refusal(Reason.INVALID_GANG, text)

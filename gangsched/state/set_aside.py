@@ -8,6 +8,7 @@ from __future__ import annotations
 import traceback
 from typing import Any
 
+from gangsched.api.dialects import api_version
 from gangsched.model.objects import Namespace, Node, Pod, PodGroup
 from gangsched.model.protocol import ObjectRef, RecordEvent
 from gangsched.model.reasons import EventReason
@@ -82,5 +83,5 @@ def _meanwhile(item: Any) -> str:
 def _ref(item: Any) -> ObjectRef:
     if isinstance(item, Pod):
         return pod_ref(item)
-    version = f"{item.api_group}/{item.version}" if isinstance(item, PodGroup) else "v1"
+    version = api_version(item.api_group, item.version) if isinstance(item, PodGroup) else "v1"
     return ObjectRef(version, type(item).__name__, getattr(item, "namespace", ""), item.name, getattr(item, "uid", ""))

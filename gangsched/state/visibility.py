@@ -13,6 +13,7 @@ from typing import TypeAlias
 from uuid import NAMESPACE_URL, uuid5
 
 from gangsched.api import keys
+from gangsched.api.dialects import api_version
 from gangsched.api.podgroup import scheduled_condition
 from gangsched.api.timestamps import format_timestamp
 from gangsched.core.queue_sort import group_key
@@ -155,7 +156,7 @@ def _spec(record: GangRecord, group: GroupRecord | None) -> Json:
 def _declared_by(record: GangRecord) -> str:
     """The PodGroup, else the key by which its oldest pod names it (semantics I2)."""
     if (pod_group := record.pod_group) is not None:
-        return f"PodGroup {pod_group.api_group}/{pod_group.version}"
+        return f"PodGroup {api_version(pod_group.api_group, pod_group.version)}"
     oldest = record.oldest()
     stated = dict(oldest.gang_metadata) if oldest is not None else {}
     for identity in keys.IDENTITIES:

@@ -26,6 +26,14 @@ FIELDS: dict[str, dict[str, list[Any]]] = {
         "resourceClaims": [[{"name": "a"}], [{"name": "a", "resourceClaimName": "a"}]],
         "parentCompositePodGroupName": ["all"],
     },
+    "compositepodgroups.scheduling.k8s.io": {
+        "schedulingPolicy": [{"gang": {"minGroupCount": 2}}, {"basic": {}}],
+        "disruptionMode": [{"single": {}}, {"all": {}}],
+        "preemptionPolicy": ["Never"],
+        "priority": [10],
+        "schedulingConstraints": [{"topology": [{"key": "rack"}]}],
+        "parentCompositePodGroupName": ["all"],
+    },
     "scheduling.volcano.sh": {
         "minMember": [1, 4],
         "minResources": [{"cpu": "1"}],
@@ -94,6 +102,7 @@ def is_told(group: PodGroup, field: str) -> bool:
     said = (*group.unsupported, *group.invalid, *group.not_used, *group.problems)
     levels = [level for each in (group, *group.parts) for level in (*each.topology, *each.tree_topology)]
     is_honoured = bool(levels) or (field == "resourceClaims" and bool(group.claims))
+    is_honoured = is_honoured or (field == "parentCompositePodGroupName" and bool(group.parent))
     return is_honoured or any(field in sentence for sentence in said)
 
 
@@ -105,8 +114,8 @@ def test_random_objects_are_read_whole(api_group: str) -> None:
     metadata = {"namespace": "ns", "name": "g", "uid": "u", "creationTimestamp": "2024-05-01T12:00:01Z"}
     told = 0
     for _ in range(OBJECTS):
-        body = {"apiVersion": f"{api_group}/v1", "metadata": metadata, "spec": spec(rng, FIELDS[api_group])}
-        group = parse_pod_group(body)
+        body = {"metadata": metadata, "spec": spec(rng, FIELDS[api_group])}
+        group = parse_pod_group(body, api_group=api_group, version="v1")
         for part in group.parts:
             assert (part.of_object, part.unsupported, part.invalid) == ("g", group.unsupported, group.invalid)
         asked = body["spec"] if isinstance(body["spec"], dict) else {}

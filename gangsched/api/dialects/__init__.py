@@ -15,7 +15,7 @@ from typing import Final, Literal, TypeAlias, get_args
 from gangsched.api import keys
 from gangsched.api.dialects.grove import PHASES as GROVE_PHASES
 from gangsched.api.dialects.grove import GroveSpec
-from gangsched.api.dialects.native import NativeSpec
+from gangsched.api.dialects.native import CompositeSpec, NativeSpec
 from gangsched.api.dialects.scheduler_plugins import SchedulerPluginsSpec
 from gangsched.api.dialects.spec import DialectSpec
 from gangsched.api.dialects.volcano import PHASES, VolcanoSpec
@@ -27,7 +27,8 @@ DialectName: TypeAlias = Literal["grove", "volcano"]
 class Dialect:
     """One kind of object in one API group.
 
-    `name` is its name in the setting `dialects`, "" for a dialect that cannot be turned off.
+    `name` is its name in the setting `dialects`, "" for a dialect that cannot be turned off. A second kind of an API
+    group is `known_as` another text.
     """
 
     api_group: str
@@ -44,14 +45,23 @@ class Dialect:
     has_subresource: bool = True
     #: The file in manifests/ that grants what reading it needs.
     manifest: str = "rbac-dialects.yaml"
+    known_as: str = ""
 
 
 DIALECTS: Final = {
-    dialect.api_group: dialect
+    dialect.known_as or dialect.api_group: dialect
     for dialect in (
         Dialect(keys.X_K8S, SchedulerPluginsSpec, optional=False),
         Dialect(keys.SIGS, SchedulerPluginsSpec, optional=False),
         Dialect(keys.NATIVE, NativeSpec, manifest="rbac.yaml"),
+        Dialect(
+            keys.NATIVE,
+            CompositeSpec,
+            kind="CompositePodGroup",
+            plural="compositepodgroups",
+            manifest="rbac.yaml",
+            known_as=keys.COMPOSITE,
+        ),
         Dialect(
             keys.GROVE,
             GroveSpec,
@@ -64,7 +74,7 @@ DIALECTS: Final = {
         Dialect(keys.VOLCANO, VolcanoSpec, name="volcano", phases=PHASES, has_subresource=False),
     )
 }
-"""By API group, in the order in which they are read."""
+"""By API group, or what else they are known as, in the order in which they are read."""
 NAMES: Final[tuple[DialectName, ...]] = get_args(DialectName)
 """Names that the setting `dialects` may list."""
 
@@ -72,6 +82,11 @@ NAMES: Final[tuple[DialectName, ...]] = get_args(DialectName)
 def read_groups(names: Collection[str]) -> tuple[str, ...]:
     """The API groups that are read if the setting `dialects` has these `names`."""
     return tuple(group for group, dialect in DIALECTS.items() if not dialect.name or dialect.name in names)
+
+
+def api_version(api_group: str, version: str) -> str:
+    """The apiVersion of an object of this dialect."""
+    return f"{DIALECTS[api_group].api_group}/{version}"
 
 
 def unread_marks(names: Collection[str]) -> frozenset[str]:

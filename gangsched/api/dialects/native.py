@@ -1,16 +1,23 @@
-"""Native PodGroups of `scheduling.k8s.io`: v1alpha2 of Kubernetes 1.36, v1alpha3 and v1beta1 of 1.37 (KEP-4671)."""
+"""Native PodGroups of `scheduling.k8s.io`: v1alpha2 of Kubernetes 1.36, v1alpha3 and v1beta1 of 1.37 (KEP-4671); and
+CompositePodGroups, v1alpha3 of 1.37 (KEP-6012).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from dataclasses import replace
+from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, StrictStr, ValidationError
 from pydantic.alias_generators import to_camel
 
 from gangsched.api.dialects.spec import Count, Declared, DialectSpec, Readable
-from gangsched.api.values import BadValue, parse_level
+from gangsched.api.problem import quoted
+from gangsched.api.values import INT32_MAX, BadValue, parse_level
 from gangsched.model.objects import ClaimEntry
+
+PARENT: Final = "parentCompositePodGroupName"
 
 
 class GangPolicy(Readable):
@@ -42,45 +49,68 @@ class GroupClaim(BaseModel):
         return ClaimEntry(self.name, claim, template) if bool(claim) != bool(template) else None
 
 
-class NativeSpec(DialectSpec):
-    """The spec of a native PodGroup. The disruption mode (KEP-5710) is "PodGroup" or "Pod" in Kubernetes 1.36, and an
+class _GroupSpec(DialectSpec):
+    """What both kinds may state. The disruption mode (KEP-5710) is "PodGroup" or "Pod" in Kubernetes 1.36, and an
     object with `all` or `single` in later versions.
 
     Kubernetes 1.37 stores `single` if no mode is set.
     """
 
-    scheduling_policy: SchedulingPolicy | None = None
     disruption_mode: str | dict[str, Any] | None = None
     preemption_policy: str | None = None
     priority: int | None = None
     scheduling_constraints: dict[str, Any] | None = None
-    resource_claims: list[Any] | None = None
-    parent_composite_pod_group_name: str | None = None
+    parent_composite_pod_group_name: Any = None
 
-    def declared(self, where: str) -> Declared:
-        """The supported values of the spec, and sentences about the others."""
-        mode, topology, claims = self.disruption_mode, self._topology(), self._claims()
-        constraints = any((self.scheduling_constraints or {}).values()) and not topology
-        asked = {
-            "schedulingConstraints": constraints,
-            "resourceClaims": len(claims) < len(self.resource_claims or ()),
-            "parentCompositePodGroupName": self.parent_composite_pod_group_name,
-        }
+    def _common(self, where: str, unsupported: Sequence[str] = ()) -> Declared:
+        """The supported values, and sentences about those that are not, the fields in `unsupported` included."""
+        mode, topology, parent = self.disruption_mode, self._topology(), self.parent_composite_pod_group_name
+        fields = list(unsupported)
+        if any((self.scheduling_constraints or {}).values()) and not topology:
+            fields.insert(0, "schedulingConstraints")
+        unread = () if isinstance(parent, str | None) else (f"spec.{PARENT} {quoted(parent)} of {where} is no name",)
         return Declared(
-            min_member=self._min_member(),
             indivisible=mode == "PodGroup" or (isinstance(mode, dict) and "all" in mode),
             disrupted_singly=mode == "Pod" or (isinstance(mode, dict) and "single" in mode),
             never_preempts=self.preemption_policy == "Never",
             topology=topology,
-            claims=claims,
             priority=self.priority or 0,
+            parent=parent if isinstance(parent, str) else "",
+            invalid=unread,
             unsupported=tuple(
                 f"spec.{name} of {where} is not supported by gangsched yet: remove it, or leave the gang to "
                 "kube-scheduler"
-                for name, is_set in asked.items()
-                if is_set
+                for name in fields
             ),
         )
+
+    def _topology(self) -> tuple[str, ...]:
+        """Node labels of the levels at which one domain must hold the group; empty unless all keys are valid."""
+        constraints = {name: value for name, value in (self.scheduling_constraints or {}).items() if value}
+        stated = constraints.pop("topology", None)
+        if constraints or not isinstance(stated, list):
+            return ()
+        found = [each.get("key") for each in stated if isinstance(each, dict) and len(each) == 1]
+        levels = [each for each in found if isinstance(each, str) and each]
+        if len(levels) < len(stated):
+            return ()
+        try:
+            return tuple(sorted({str(parse_level(each)) for each in levels}))
+        except BadValue:
+            return ()
+
+
+class NativeSpec(_GroupSpec):
+    """The spec of a native PodGroup."""
+
+    scheduling_policy: SchedulingPolicy | None = None
+    resource_claims: list[Any] | None = None
+
+    def declared(self, where: str) -> Declared:
+        """The supported values of the spec, and sentences about the others."""
+        claims = self._claims()
+        unsupported = ("resourceClaims",) if len(claims) < len(self.resource_claims or ()) else ()
+        return replace(self._common(where, unsupported), min_member=self._min_member(), claims=claims)
 
     def _min_member(self) -> int | None:
         """Minimum that follows from the policy; None without a policy."""
@@ -99,17 +129,27 @@ class NativeSpec(DialectSpec):
                 found.append(GroupClaim.model_validate(each).entry)
         return tuple(entry for entry in found if entry is not None)
 
-    def _topology(self) -> tuple[str, ...]:
-        """Node labels of the levels at which one domain must hold the group; empty unless all keys are valid."""
-        constraints = {name: value for name, value in (self.scheduling_constraints or {}).items() if value}
-        stated = constraints.pop("topology", None)
-        if constraints or not isinstance(stated, list):
-            return ()
-        found = [each.get("key") for each in stated if isinstance(each, dict) and len(each) == 1]
-        levels = [each for each in found if isinstance(each, str) and each]
-        if len(levels) < len(stated):
-            return ()
-        try:
-            return tuple(sorted({str(parse_level(each)) for each in levels}))
-        except BadValue:
-            return ()
+
+class CompositeSpec(_GroupSpec):
+    """The spec of a CompositePodGroup: either `basic`, in which each child starts by itself, or `gang` with a minimum
+    of children. Its policy has any type, so that a malformed one refuses the tree instead of starting in parts.
+    """
+
+    scheduling_policy: Any = None
+
+    def declared(self, where: str) -> Declared:
+        """The supported values of the spec, and sentences about the others."""
+        policy = self.scheduling_policy if isinstance(self.scheduling_policy, Mapping) else {}
+        gang = policy.get("gang")
+        least = gang.get("minGroupCount") if isinstance(gang, Mapping) else None
+        common = replace(self._common(where), min_member=0, is_composite=True, priority=0)
+        if self.priority:
+            text = f"spec.priority {self.priority} of {where} is not used: the priorities of its pods decide"
+            common = replace(common, not_used=(text,))
+        if isinstance(least, int) and not isinstance(least, bool) and 1 <= least <= INT32_MAX:
+            return replace(common, min_children=least)
+        if gang is None and isinstance(policy.get("basic"), Mapping):
+            return replace(common, min_children=0)
+        stated = quoted(self.scheduling_policy)
+        text = f"spec.schedulingPolicy {stated} of {where} has neither basic nor a minGroupCount above 0: correct it"
+        return replace(common, invalid=(*common.invalid, text))

@@ -37,6 +37,12 @@ class Declared:
     #: Node labels for each of which one domain must hold the whole tree of the gang (I9).
     tree_topology: tuple[str, ...] = ()
     priority: int = 0
+    #: It consists of other gangs and composites, and has no pods of its own.
+    is_composite: bool = False
+    #: The composite that it is a child of, by the name of its object.
+    parent: str = ""
+    #: Children of a composite that start together; None for all.
+    min_children: int | None = None
     #: ResourceClaims that are reserved for the object instead of for its pods.
     claims: tuple[ClaimEntry, ...] = ()
     #: Annotations that say what other fields state, of the weakest kind.

@@ -112,10 +112,10 @@ STAMP_POLICY = (
 """To see whether stamps are guarded (semantics B4); without it they are not, and nothing else depends on it."""
 SERVICES = (Permission("list", "", "services"), Permission("watch", "", "services"))
 """To spread plain pods behind a Service; without them they are packed."""
-NATIVE_POD_GROUPS = (
-    Permission("list", "scheduling.k8s.io", "podgroups"),
-    Permission("watch", "scheduling.k8s.io", "podgroups"),
-    Permission("patch", "scheduling.k8s.io", "podgroups", "status"),
+NATIVE_POD_GROUPS = tuple(
+    Permission(verb, "scheduling.k8s.io", plural, subresource)
+    for plural in ("podgroups", "compositepodgroups")
+    for verb, subresource in (("list", ""), ("watch", ""), ("patch", "status"))
 )
 DIALECT_KINDS = tuple(
     Permission(verb, dialect.api_group, dialect.plural, subresource)

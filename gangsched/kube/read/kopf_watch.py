@@ -108,7 +108,8 @@ def _registry(api_group: str, version: str, on_event: Handler, sessions: _Sessio
         on_event(event["type"], event["object"])
 
     kopf.on.login(registry=registry, retries=3, backoff=1.0)(sessions.login)
-    kopf.on.event(api_group, version, DIALECTS[api_group].plural, registry=registry)(heard)
+    dialect = DIALECTS[api_group]
+    kopf.on.event(dialect.api_group, version, dialect.plural, registry=registry)(heard)
     return registry
 
 

@@ -244,9 +244,9 @@ class _ApiGroup:
     async def _served_version(self) -> str | None:
         """The version that has its kind, the server's preferred one first; None when there is none."""
         try:
-            group = await self._client.request_json("GET", f"/apis/{self.api_group}")
+            group = await self._client.request_json("GET", f"/apis/{self._dialect.api_group}")
             for version in [entry["version"] for entry in group.get("versions", ())]:
-                kinds = await self._client.request_json("GET", f"/apis/{self.api_group}/{version}")
+                kinds = await self._client.request_json("GET", f"/apis/{self._dialect.api_group}/{version}")
                 if any(kind.get("name") == self._dialect.plural for kind in kinds.get("resources", ())):
                     return str(version)
         except ApiFault as fault:
@@ -279,7 +279,7 @@ class _ApiGroup:
         pod_groups: list[PodGroup] = []
         token = ""
         while True:
-            path = f"/apis/{self.api_group}/{version}/{self._dialect.plural}?limit={PAGE_LIMIT}"
+            path = f"/apis/{self._dialect.api_group}/{version}/{self._dialect.plural}?limit={PAGE_LIMIT}"
             page = await self._client.request_json("GET", f"{path}&continue={token}" if token else path)
             for number, body in enumerate(page.get("items") or ()):
                 if number % SLICE == 0:
@@ -330,7 +330,7 @@ class _ApiGroup:
     async def _stream(self, version: str, resource_version: str) -> str:
         """Follow one stream to its end; the resourceVersion to resume from. Raises Fault or DecodeError."""
         query = f"watch=true&allowWatchBookmarks=true&resourceVersion={resource_version}&timeoutSeconds={WATCH_S}"
-        path = f"/apis/{self.api_group}/{version}/{self._dialect.plural}?{query}"
+        path = f"/apis/{self._dialect.api_group}/{version}/{self._dialect.plural}?{query}"
         splitter = LineSplitter()
         self.is_watching = True
         try:
@@ -425,7 +425,7 @@ class _ApiGroup:
             return  # the API group just went; the next look will find it absent
         sentence = f"Cannot follow PodGroups of {self.api_group}: {str(fault).rstrip('.')}; trying again."
         if self._is_forbidden(fault):
-            lacking = [Permission("list", self.api_group, self._dialect.plural)]
+            lacking = [Permission("list", self._dialect.api_group, self._dialect.plural)]
             sentence = f"Gangs of {self.api_group} have to wait. {may_not(lacking, self._dialect.manifest)}"
         if sentence != self._trouble:
             self._trouble = sentence

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from gangsched.api.dialects import DIALECTS
+from gangsched.api.dialects import DIALECTS, api_version
 from gangsched.api.keys import NATIVE, TIMEOUT
 from gangsched.kube.http.client import MERGE_PATCH, STRATEGIC_PATCH
 from gangsched.kube.http.faults import NOT_FOUND, ApiFault
@@ -233,8 +233,8 @@ class PodGroupStatuses:
 
     async def write(self, order: SetPodGroupStatus) -> None:
         """Merge the status into the object."""
-        plural = DIALECTS[order.api_group].plural
-        path = f"/apis/{order.api_group}/{order.version}/namespaces/{order.namespace}/{plural}/{order.name}"
+        of = f"namespaces/{order.namespace}/{DIALECTS[order.api_group].plural}/{order.name}"
+        path = f"/apis/{api_version(order.api_group, order.version)}/{of}"
         await self._patch(order, path)
         self.written[order.uid] = msgspec.json.encode({**self._last(order.uid), **self._merged(order)})
 
@@ -244,7 +244,7 @@ class PodGroupStatuses:
         return msgspec.json.decode(written) if written else {}
 
     async def _patch(self, order: SetPodGroupStatus, path: str) -> None:
-        if order.api_group == NATIVE:
+        if DIALECTS[order.api_group].api_group == NATIVE:
             # Others write conditions of native PodGroups, too; this kind of patch merges them by type.
             await self._send(order, f"{path}/status", STRATEGIC_PATCH)
             return

@@ -16,7 +16,7 @@ import msgspec
 
 from gangsched import __version__
 from gangsched.api import keys
-from gangsched.api.dialects import DIALECTS
+from gangsched.api.dialects import DIALECTS, api_version
 from gangsched.api.timestamps import format_timestamp
 from gangsched.kube.http.blocking import AT_A_TIME, BlockingClient
 from gangsched.kube.http.faults import FORBIDDEN, NOT_FOUND, ApiFault
@@ -150,11 +150,11 @@ def _again(raw: msgspec.Raw, decoder: msgspec.json.Decoder[Any]) -> msgspec.Raw:
 
 def _pod_groups(client: BlockingClient, api_group: str) -> file.PodGroups | None:
     """Those of the API server's preferred version; None where they are not served or may not be read."""
-    (served,) = client.gets([f"/apis/{api_group}"])
+    (served,) = client.gets([f"/apis/{DIALECTS[api_group].api_group}"])
     versions = [each["version"] for each in served.get("versions", ())] if isinstance(served, dict) else []
     for version in versions:
         try:
-            bodies = client.items(f"/apis/{api_group}/{version}/{DIALECTS[api_group].plural}")
+            bodies = client.items(f"/apis/{api_version(api_group, version)}/{DIALECTS[api_group].plural}")
         except ApiFault as fault:
             if fault.status == NOT_FOUND:
                 continue

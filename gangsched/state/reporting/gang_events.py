@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from gangsched.api.dialects import DIALECTS
+from gangsched.api.dialects import DIALECTS, api_version
 from gangsched.model.gang import Gang
 from gangsched.model.objects import Pod
 from gangsched.model.protocol import ObjectRef
@@ -53,7 +53,7 @@ def gang_ref(record: GangRecord) -> ObjectRef | None:
     """The object of an Event about the gang: its PodGroup, else its oldest pod (semantics E2)."""
     pod_group = record.pod_group
     if pod_group is not None:
-        version = f"{pod_group.api_group}/{pod_group.version}"
+        version = api_version(pod_group.api_group, pod_group.version)
         return ObjectRef(
             version, DIALECTS[pod_group.api_group].kind, pod_group.namespace, pod_group.object_name, pod_group.uid
         )

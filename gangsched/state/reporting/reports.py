@@ -22,6 +22,7 @@ from gangsched.state.gangs import GangRecord
 from gangsched.state.group_record import GroupRecord
 from gangsched.state.groups import Registry
 from gangsched.state.members import UNDER_WAY, Member
+from gangsched.state.reporting import composites
 from gangsched.state.reporting.conditions import FACTS_S, PodCondition, pod_conditions
 from gangsched.state.reporting.gang_events import LASTING, gang_ref, lasting, pod_ref
 from gangsched.state.reporting.reported import Start, WrittenStatus
@@ -130,9 +131,35 @@ class Reports:
                 continue
             yield from self._tell_gang(record, gang, verdict, lasting(record, gang, registry.accusers(gang_id)))
             yield from self._tell_status(group, *_spoken_for(record, gang, group, registry), verdict, moment)
+        yield from self._tell_composites(group, registry, moment)
         for accused in group.accused:  # the other side of a mismatch (semantics I4)
             assert group.refusal is not None
             yield from self._event(registry.gangs[accused], Reason.INVALID_GANG.value, group.refusal.message)
+
+    def _tell_composites(self, group: GroupRecord, registry: Registry, moment: _Moment) -> Iterator[Report]:
+        """The status of CompositePodGroups of the tree, and, once for each, what they ask for without effect."""
+        if not any(registry.gangs[gang_id].ours for gang_id in group.gangs):
+            return
+        for name, composite in composites.composites(group, registry):
+            record = registry.gangs[name]
+            pod_group, written = record.pod_group, record.reported.status
+            if pod_group is None or pod_group.deleting:
+                continue
+            for text in {*pod_group.not_used} - {text for _, text in record.reported.events}:
+                record.reported.events |= {(EventReason.NOT_USED.value, text)}
+                if (ref := gang_ref(record)) is not None:
+                    yield RecordEvent(ref, EventReason.NOT_USED.value, text, warning=True)
+            if written is not None and written.uid != pod_group.uid:
+                written = None
+            wanted = composites.status(pod_group, composite, group, registry, moment.wall)
+            if wanted is None or unchanged(wanted, written.status if written else pod_group.status):
+                continue
+            only_facts = written is not None and unchanged(facts_aside(wanted), facts_aside(written.status))
+            if written is not None and only_facts and self._too_soon(group.id, written.at_s + FACTS_S, moment):
+                continue
+            record.reported.status = WrittenStatus(pod_group.uid, wanted, moment.now_s)
+            of = pod_group.api_group, pod_group.version, pod_group.namespace, pod_group.object_name, pod_group.uid
+            yield SetPodGroupStatus(*of, wanted, urgent=True)
 
     def _tell_pod(
         self,

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from gangsched.api import keys
 from gangsched.api.dialects import DIALECTS
 from gangsched.api.podgroup import (
+    COMPOSITE_INITIALLY_SCHEDULED,
     NATIVE_INITIALLY_SCHEDULED,
     NATIVE_SCHEDULED,
     SCHEDULED,
@@ -35,7 +36,9 @@ from gangsched.state.members import UNDER_WAY
 from gangsched.state.reporting.reservation_reports import Fact
 from gangsched.state.reporting.reserved import RESERVED
 
-FACTUAL_TYPES = frozenset({SCHEDULED, NATIVE_SCHEDULED, NATIVE_INITIALLY_SCHEDULED, RESERVED})
+FACTUAL_TYPES = frozenset(
+    {SCHEDULED, NATIVE_SCHEDULED, NATIVE_INITIALLY_SCHEDULED, COMPOSITE_INITIALLY_SCHEDULED, RESERVED}
+)
 DEGRADED, TIMED_OUT, INVALID_GANG = "Degraded", "TimedOut", "InvalidGang"
 
 

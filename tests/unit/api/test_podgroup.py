@@ -95,7 +95,6 @@ def test_native_disruption_mode_and_preemption_policy_count(mode: object, indivi
         ("resourceClaims", [{"name": "c"}]),
         ("resourceClaims", [{"name": "c", "resourceClaimName": "c"}, {"name": "d", "resourceClaimName": "d", "x": 1}]),
         ("resourceClaims", [{"name": "c", "resourceClaimName": "c", "resourceClaimTemplateName": "c"}]),
-        ("parentCompositePodGroupName", "all"),
     ],
 )
 def test_native_fields_that_cannot_be_honoured_are_named(field: str, value: object) -> None:

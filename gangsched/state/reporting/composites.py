@@ -1,0 +1,79 @@
+"""The status of CompositePodGroups, from what was decided about their trees (semantics E3, I9).
+
+Invariant: pure functions. Kubernetes defines one condition, which stays True once it is (KEP-6012).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gangsched.api.podgroup import Condition, PodGroupStatus, scheduled_condition, stored_conditions, with_condition
+from gangsched.model.gang import Refusal
+from gangsched.model.objects import PodGroup
+from gangsched.model.reasons import Reason
+from gangsched.model.text import counted, cut
+from gangsched.model.tree import Composite, composites_of, gangs_of, has_minimum
+from gangsched.state.group_record import GroupRecord
+from gangsched.state.groups import Registry
+
+INVALID = "Invalid"
+"""The reason that Kubernetes defines for a tree with a fault."""
+
+
+def composites(group: GroupRecord, registry: Registry) -> Iterator[tuple[str, Composite | None]]:
+    """The composites with an object of which a group tells, by id: those of its tree, or those above a refused gang."""
+    if group.tree is not None:
+        found: list[tuple[str, Composite | None]] = [(each.id, each) for each in composites_of(group.tree)]
+    else:
+        found = [(each, None) for each in registry.above(group.gangs[0])]
+    for name, composite in found:
+        record = registry.gangs.get(name)
+        if record is not None and record.pod_group is not None and record.pod_group.is_composite:
+            yield name, composite
+
+
+def status(
+    pod_group: PodGroup, composite: Composite | None, group: GroupRecord, registry: Registry, wall: str
+) -> dict[str, object] | None:
+    """The status to store, as JSON of a strategic merge patch; None if it need not change."""
+    kind = scheduled_condition(pod_group.api_group, pod_group.version)
+    conditions = [each for each in stored_conditions(pod_group.status) if each.type == kind]
+    if any(each.status == "True" for each in conditions):
+        return None
+    is_true, reason, message = _fact(composite, group, registry)
+    new = Condition(
+        type=kind,
+        status="True" if is_true else "False",
+        reason=reason,
+        message=cut(message),
+        last_transition_time=wall,
+        observed_generation=pod_group.generation or None,
+    )
+    return PodGroupStatus(conditions=with_condition(conditions, new)).to_dict()
+
+
+def _fact(composite: Composite | None, group: GroupRecord, registry: Registry) -> tuple[bool, str, str]:
+    if composite is not None:
+
+        def runs(gang: str) -> bool:
+            return registry.view(gang).satisfied
+
+        if has_minimum(composite, runs) and any(map(runs, gangs_of(composite))):
+            number = sum(any(map(runs, gangs_of(child))) for child in composite.children)
+            of = f"{number} of {counted(len(composite.children), 'group')}"
+            are = "is" if number == 1 else "are"
+            return True, Reason.SCHEDULED.value, f"{of} {are} scheduled; at least {composite.min_children} needed"
+    refusal = _refusal(composite, group)
+    if refusal is None:
+        return False, Reason.WAITING_FOR_GANG.value, "its gangs are not decided yet"
+    return False, INVALID if refusal.reason is Reason.INVALID_GANG else refusal.reason.value, refusal.text
+
+
+def _refusal(composite: Composite | None, group: GroupRecord) -> Refusal | None:
+    """Why the gangs of a composite wait: the first one that is refused says so."""
+    if group.refusal is not None:
+        return group.refusal
+    if composite is None or group.verdict is None:
+        return None
+    told = (group.verdict.of_gang(each) for each in gangs_of(*composite.children))
+    return next((each for each in told if each.reason is not Reason.SCHEDULED), None)
