@@ -108,7 +108,7 @@ class Settings(BaseSettings):
     match_policy: MatchPolicy = Field(
         default=MatchPolicy.ONCE_SATISFIED,
         description="Default match policy, which decides which members count towards minMember: once-satisfied "
-        "(all; no minimum applies once the gang has started), only-waiting (unbound members) or "
+        "(all; a gang that has started needs no minimum), only-waiting (unbound members) or "
         "waiting-and-running (unbound and running members).",
     )
     bind_connections: int = Field(default=96, ge=1, le=256, description="Maximum number of bind requests in flight.")
@@ -231,8 +231,8 @@ class Settings(BaseSettings):
         default=10.0,
         gt=0,
         le=300,
-        description="Time to finish binds and other writes after SIGTERM, in seconds. The gangs API stays up for "
-        "the first half of it, so that Services can remove the replica.",
+        description="Time to finish binds and other writes after SIGTERM, in seconds. The gangs API answers for the "
+        "first half of this time, until Services no longer route requests to the replica.",
     )
 
     @classmethod

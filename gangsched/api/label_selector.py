@@ -48,7 +48,8 @@ def _requirement(text: str) -> str:
     if match := _EXISTS.fullmatch(text):
         return f"{match[1]}{_key(match[2])}"
     raise BadValue(
-        f"has {quoted(text)}, which is none of pool=a, pool!=a, pool in (a, b), pool notin (a), pool and !pool"
+        f"has {quoted(text)}, which has none of the forms pool=a, pool!=a, pool in (a, b), pool notin (a), pool and "
+        "!pool"
     )
 
 

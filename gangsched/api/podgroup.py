@@ -220,7 +220,7 @@ class _PodGroupReader:
                 del data[path[0]]
 
     def resources(self, raw: Mapping[str, object]) -> ResourceVector:
-        """The vector of minResources, without amounts that are no quantities."""
+        """The vector of minResources, without amounts that are not quantities."""
         total: ResourceVector = ()
         for name, amount in raw.items():
             try:

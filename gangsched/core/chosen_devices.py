@@ -1,6 +1,6 @@
-"""Placements with the devices that were chosen for their pods, at the end of a plan (A9).
+"""Placements with the devices that were chosen for their pods, at the end of a plan.
 
-Invariant: the devices of a node suffice for all placements of a plan on it, and a verdict for which no devices were
+Invariant: the devices of a node suffice for all pods that a plan places there; a verdict for which no devices were
 found places no pod.
 """
 
@@ -13,11 +13,15 @@ from gangsched.model.gang import Placement, Refusal
 from gangsched.model.plan import Need, Verdict
 from gangsched.model.reasons import Reason
 
-ENDED = Refusal(Reason.UNSCHEDULABLE, "the search for devices ended early: it is tried again when something changes")
+ENDED = Refusal(
+    Reason.UNSCHEDULABLE, "the search for devices was ended early; the gang is tried again when something changes"
+)
 
 
 def with_devices(verdict: Verdict, ledger: Ledger) -> Verdict:
-    """The verdict with the devices of the pods that the plan placed; a refusal if they were not found in time."""
+    """Add the chosen devices to the placements of a verdict; refuse the group if they were not found within the plan's
+    work.
+    """
     binds, holds = (_allocated(each, ledger) for each in (verdict.binds, verdict.holds))
     if binds is None or holds is None:
         shapes = dict.fromkeys(each.pod.shape for each in (*verdict.binds, *verdict.holds))

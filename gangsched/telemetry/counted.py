@@ -55,7 +55,7 @@ MEANINGS: Final[Mapping[str, Mapping[str, str]]] = {
         "delayed": "evictions refused at first, mostly for a PodDisruptionBudget",
         "blocked": "evictions refused until their nomination ended",
         "forbidden": "evictions for which the permission is missing",
-        "failed": "evictions without a certain answer, or no longer needed",
+        "failed": "evictions whose result is unknown, or that are no longer needed",
         "sent_again": "evictions sent again",
         "marked_again": "conditions restored that an eviction had overwritten",
     },

@@ -85,7 +85,7 @@ def test_a_definition_that_comes_after_the_start_is_read(plane: ControlPlane, ap
         make.create_all(api, [*marked("more", 2), *marked("whole", 2, mark="scheduling.k8s.io/group-name")])
         make.create_all(api, [of_task("tasks", "worker", 0), of_task("tasks", "worker", 1)])
         (said,) = await_refused(pods, "more-", "Unsupported")
-        assert said.startswith("minTaskMember of PodGroup default/more is 1 in sum, and minMember 2")
+        assert said.startswith("the minimums in minTaskMember of PodGroup default/more add up to 1, and minMember is 2")
         await_refused(pods, "whole-", "WaitingForMembers")
         await_refused(pods, "tasks-", "WaitingForMembers")
         make.create_all(api, [of_task("tasks", "ps", 0)])
@@ -101,7 +101,7 @@ def test_a_definition_that_comes_after_the_start_is_read(plane: ControlPlane, ap
                 what="its status",
             )
         assert not_used(api) == [
-            'queue "research" of PodGroup default/late is not used: gangsched has no queues of Volcano'
+            'queue "research" of PodGroup default/late is not used: gangsched does not support queues of Volcano'
         ]
         assert not [line for line in daemon.log_lines() if line.get("level") in {"warning", "error", "critical"}]
 

@@ -163,8 +163,8 @@ def test_node_selector_is_one_as_kubectl_takes_it(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("GANGSCHED_NODE_SELECTOR", "pool in (a, b), !spot")
     assert load_settings(None, {}).node_selector == "pool in (a,b),!spot"
     assert refusal(node_selector="pool=a,zone in (x") == (
-        'node_selector is "pool=a,zone in (x" in the flags: it has "zone in (x", which is none of '
-        "pool=a, pool!=a, pool in (a, b), pool notin (a), pool and !pool."
+        'node_selector is "pool=a,zone in (x" in the flags: it has "zone in (x", which has none of the '
+        "forms pool=a, pool!=a, pool in (a, b), pool notin (a), pool and !pool."
     )
 
 

@@ -42,8 +42,8 @@ class GroveSpec(DialectSpec):
     reuse_reservation_ref: Any = None
 
     def declared(self, where: str) -> Declared:
-        """Return a part for each podgroup. Problems of the whole PodGang are in every part, or only in the first
-        one.
+        """Return one part for each podgroup. Problems that refuse the whole PodGang are repeated in every part; fields
+        without effect are only in the first one.
         """
         minimums, invalid = self._minimums(where)
         unsupported: list[str] = []
@@ -58,7 +58,9 @@ class GroveSpec(DialectSpec):
             name = quoted(self.priority_class_name)
             not_used.append(f"priorityClassName {name} of {where} is not used: the priorities of its pods decide")
         if self.reuse_reservation_ref:
-            not_used.append(f"reuseReservationRef of {where} is not used: gangsched keeps no room of another PodGang")
+            not_used.append(
+                f"reuseReservationRef of {where} is not used: gangsched does not reuse the room of another PodGang"
+            )
         # A podgroup without a minimum is not waited for, nor does it wait.
         number = sum(minimum != 0 for minimum, _ in minimums.values())
         root = where.rpartition("/")[2] if number > 1 else ""
@@ -111,7 +113,7 @@ class GroveSpec(DialectSpec):
             names = config.get("podGroupNames") if isinstance(config, Mapping) else None
             names = names if isinstance(names, list) and all(isinstance(name, str) for name in names) else []
             if not names or not minimums.keys() >= set(names):
-                invalid.append(f"{field} names no podgroups of its own: {quoted(config)}")
+                invalid.append(f"{field} does not name podgroups of this PodGang: {quoted(config)}")
                 continue
             levels = _levels(config.get("topologyConstraint"), field, invalid)
             if seen & set(names) or len(set(names)) < len(names):
@@ -142,7 +144,7 @@ class GroveSpec(DialectSpec):
             name = entry.get("name") if isinstance(entry, Mapping) else None
             minimum = entry.get("minReplicas") if isinstance(entry, Mapping) else None
             if not isinstance(name, str) or not name or name in found:
-                invalid.append(f"a podgroup of {where} has no name of its own: {quoted(entry)}")
+                invalid.append(f"a podgroup of {where} has no name, or the name of another one: {quoted(entry)}")
                 continue
             good = isinstance(minimum, int) and not isinstance(minimum, bool) and 0 <= minimum <= INT32_MAX
             if not good:
@@ -169,7 +171,7 @@ def _levels(constraint: Any, where: str, invalid: list[str]) -> dict[str, list[s
         try:
             into.append(str(parse_level(level if isinstance(level, str) else " ")))
         except BadValue:
-            invalid.append(f"{where} names no label of nodes: {quoted(level)}")
+            invalid.append(f"{where} names a level that is not a label key: {quoted(level)}")
     return levels
 
 

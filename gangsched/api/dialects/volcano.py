@@ -59,27 +59,31 @@ class VolcanoSpec(DialectSpec):
                 invalid.append(f"spec.{name} {quoted(value)} of {where} is not {what}: correct or remove it")
         if isinstance(self.sub_group_policy, list) and self.sub_group_policy:
             unsupported.append(
-                f"subGroupPolicy of {where} asks for groups within the gang, which gangsched cannot do yet: create a "
-                "PodGroup for each of them, and remove this field"
+                f"subGroupPolicy of {where} asks for groups within the gang, which gangsched does not support yet: "
+                "create a PodGroup for each of them, and remove this field"
             )
         tasks = self.min_task_member if isinstance(self.min_task_member, dict) else {}
         needed = sum(each for each in tasks.values() if type(each) is int)
         minimum = self.min_member or 0
         if any(type(each) is not int or each < 0 for each in tasks.values()):
-            invalid.append(f"spec.minTaskMember {quoted(tasks)} of {where} has a minimum that is no count: correct it")
+            invalid.append(
+                f"spec.minTaskMember {quoted(tasks)} of {where} has a minimum that is not a count: correct it"
+            )
         elif tasks and needed > (self.min_member or 0):
             # Volcano's own defaults are such: a Job of five replicas of which three are needed has a task minimum of 5.
             not_used.append(
-                f"minTaskMember of {where} is not used: its sum of {needed} exceeds minMember {minimum}, so that "
-                "Volcano does not use it either"
+                f"minTaskMember of {where} is not used: its minimums add up to {needed}, which exceeds "
+                f"minMember {minimum}; Volcano does not use it either"
             )
         elif tasks and needed < (self.min_member or 0):
             unsupported.append(
-                f"minTaskMember of {where} is {needed} in sum, and minMember {minimum}: gangsched cannot require "
-                f"members beyond the minimums of tasks yet: set minMember to {needed}, or remove minTaskMember"
+                f"the minimums in minTaskMember of {where} add up to {needed}, and minMember is {minimum}: gangsched "
+                f"cannot require members beyond these minimums yet; set minMember to {needed}, or remove minTaskMember"
             )
         if self.queue not in {None, "", DEFAULT_QUEUE}:
-            not_used.append(f"queue {quoted(self.queue)} of {where} is not used: gangsched has no queues of Volcano")
+            not_used.append(
+                f"queue {quoted(self.queue)} of {where} is not used: gangsched does not support queues of Volcano"
+            )
         if self.priority_class_name:
             name = quoted(self.priority_class_name)
             not_used.append(f"priorityClassName {name} of {where} is not used: the priorities of its pods decide")

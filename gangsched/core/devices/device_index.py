@@ -172,12 +172,12 @@ class DeviceIndex:
             holders = self._holders.get(each.id, {})
             others = [key for key, had in holders.items() if key != claim and not all(one.admin for one in had)]
             if others and not each.share:
-                return f"device {name} is allocated to {min(others)}, too"
+                return f"device {name} is also allocated to {min(others)}"
             if at is None:
                 continue
             nothing = dict.fromkeys(use.devices[at].device.capacity, 0)
             if use.devices[at].pool in use.overdrawn or not use.has_amounts(at, nothing):
-                return f"more of device {name} is allocated than there is"
+                return f"device {name} is allocated beyond its capacity"
         return ""
 
     def _other(self, nodes: set[str]) -> set[str]:

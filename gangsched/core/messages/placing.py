@@ -125,28 +125,30 @@ def slices_failed(gang: Gang, lacks: str, *, needed: int, note: str, takes: tupl
 
 
 def no_domain_for_slice(size: int, key: str, *, best: str, takes: int) -> str:
-    """Fact for a refusal: no domain has room for a single slice."""
+    """The reason, as part of a refusal, that no domain has room for even one slice."""
     return f"no domain of {key} has room for a slice of {counted(size, 'pod')}: the best, {best}, has room for {takes}"
 
 
 def too_few_slices(size: int, key: str, *, room: int, needed: int) -> str:
-    """Fact for a refusal: too few of the slices fit."""
+    """The reason, as part of a refusal, that too few of the slices fit."""
     return f"domains of {key} have room for {room} of {needed} slices of {counted(size, 'pod')}"
 
 
 def slices_fragmented(gang: Gang) -> str:
-    """Fact for a refusal: the slices fit by totals, but no choice of domains and nodes fits them all."""
+    """The reason, as part of a refusal, that the slices fit by totals, but no choice of domains and nodes fits them
+    all.
+    """
     keys = ", ".join(dict.fromkeys(layer.topology for layer in gang.constraints.slices))
     return f"domains of {keys} are too fragmented for its slices"
 
 
 def slice_kept(domain: str, *, room: int, needed: int) -> str:
-    """Fact for a refusal: the domain of the slice's other members has too little room."""
+    """The reason, as part of a refusal, that the domain of the slice's other members has too little room."""
     return f"{domain}, where the other members of its slice are, has room for {room} of {counted(needed, 'pod')}"
 
 
 def no_node_has(key: str) -> str:
-    """Fact for a refusal: no node has the label of the required level."""
+    """The reason, as part of a refusal, that no node has the label of the required level."""
     return f"no node has the label {key}"
 
 
@@ -180,7 +182,7 @@ def min_resources_short(gang: Gang, short: Iterable[str], *, never: bool) -> Ref
     `never`: not even the empty nodes offer enough.
     """
     asked = ", ".join(_amount(name, amount) for name, amount in gang.min_resources)
-    text = f"gang {gang.id} needs its minResources ({asked}) free at once on eligible nodes"
+    text = f"gang {gang.id} needs its minResources ({asked}) to be free at the same time on eligible nodes"
     if never:
         text += ", and can never start: even when empty, these nodes offer less"
     return Refusal(Reason.UNSCHEDULABLE, text, f"{', '.join(short)} missing.", never=never)
@@ -301,7 +303,7 @@ def no_choice(composite: Composite, first: Refusal, lack: int, ready: int, *, pr
     """Refusal of a composite of which no `lack` of the ready children can be placed; `first` is the refusal of the
     first choice of children.
 
-    Not `proven` if children were only placed one after the other.
+    `proven` is False if children were only placed one after the other, which may miss a placement.
     """
     found = "fit together" if proven else "could be placed together"
     text = f"no {lack} of the {ready} ready children of {composite.id} {found}; {first.message}"

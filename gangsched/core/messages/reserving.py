@@ -46,7 +46,7 @@ def reserved(of: Reserved, namespace: str, *, wall_s: float) -> str:
 
 def kept_for(kept: KeptFor, *, wall_s: float) -> str:
     """State that a group would fit without reservations, and the run time with which it could start now (H14)."""
-    said = "room for it is reserved for gangs ahead of it"
+    said = "it fits only into room that is reserved for gangs ahead of it"
     if kept.until_s == math.inf:
         return said
     said += f" until {moment(kept.until_s, wall_s=wall_s)}"

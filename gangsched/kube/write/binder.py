@@ -267,7 +267,9 @@ class Binder:
             if isinstance(caught, ApiFault) and caught.is_status and caught.status == NOT_FOUND:
                 return BindGone(bind.uid, bind.node, str(caught))
             if self.counts.read_back_retries % 100 == 0:
-                self._runtime.warn(f"Cannot tell whether {bind.namespace}/{bind.name} is bound, asking again: {caught}")
+                self._runtime.warn(
+                    f"Cannot tell whether {bind.namespace}/{bind.name} is bound, reading it again: {caught}"
+                )
             self.counts.read_back_retries += 1
             return None
         attempt.unread = False

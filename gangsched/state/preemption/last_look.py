@@ -23,7 +23,7 @@ def changed(record: NominationRecord, registry: Registry, victims: Set[str]) -> 
     """Why these pods may no longer be evicted, "" if they may; `victims` are the victims of all nominations."""
     right = record.lowest_priority  # of hundreds of members, asked for thousands of victims
     if any(victim.priority >= right + victim.overdue for victim in record.victims.values()):
-        return "a victim no longer has a lower priority"
+        return "the priority of a victim is no longer lower"
     cores = {victim.group for victim in record.victims.values() if victim.kind is UnitKind.CORE}
     for group_id in cores & registry.groups.keys():
         together = (each for each in registry.groups[group_id].gangs if not registry.view(each).disrupted_singly)
@@ -33,7 +33,7 @@ def changed(record: NominationRecord, registry: Registry, victims: Set[str]) -> 
     children = {victim.gang: victim.group for victim in record.victims.values() if victim.kind is UnitKind.CHILD}
     for gang_id, group_id in children.items():
         if gang_id in registry.gangs and not _may_lose(group_id, gang_id, registry, victims):
-            return "the children of a tree of which some are to be preempted have changed"
+            return "a tree of which children are to be preempted has changed"
     for gang_id in {victim.gang for victim in record.victims.values() if victim.kind is UnitKind.SURPLUS}:
         if gang_id in registry.gangs and _falls_below(gang_id, registry, victims):
             return "a gang that loses members would now fall below its minimum"
@@ -41,9 +41,7 @@ def changed(record: NominationRecord, registry: Registry, victims: Set[str]) -> 
 
 
 def needless(record: NominationRecord, members: MemberStore, room: Room, places: Sequence[Placement]) -> list[str]:
-    """Victims that are no longer needed, most expensive units first; from then on they stay on their nodes in
-    `room`.
-    """
+    """Find victims that are no longer needed, most expensive units first. `room` treats them as staying afterwards."""
     spared: list[str] = []
     served = {each.node for each in places if _has_devices(each.pod)}
     for unit in _units(record):

@@ -31,12 +31,12 @@ def test_selector_without_needless_spaces(text: str, selector: str) -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("pool=a,", 'has "", which is none of'),
-        ("pool in (a", 'has "pool in (a", which is none of'),
-        ("pool in (a,b", 'has "pool in (a", which is none of'),
+        ("pool=a,", 'has "", which has none of'),
+        ("pool in (a", 'has "pool in (a", which has none of'),
+        ("pool in (a,b", 'has "pool in (a", which has none of'),
         ("pool in ()", 'has "pool in ()", which has no value'),
-        ("pool>3", 'has "pool>3", which is none of'),
-        ("pool = a b", 'has "pool = a b", which is none of'),
+        ("pool>3", 'has "pool>3", which has none of'),
+        ("pool = a b", 'has "pool = a b", which has none of'),
         ("a/b/c=1", 'has "a/b/c", which is not a label key'),
         ("Example.com/pool", 'has "Example.com/pool", which is not a label key'),
         ("-pool", 'has "-pool", which is not a label key'),

@@ -202,7 +202,7 @@ def test_min_resources_are_needed_beside_the_minimum() -> None:
     """P4: minResources not free in sum refuse a gang whose minimum alone would fit, with what is missing."""
     verdict = decide(gang("ns/g", pods("g", 4, gpus=4), 1, min_resources=amounts(gpus=20, cpu_milli=1000)))
     assert verdict.reason is Reason.UNSCHEDULABLE
-    assert "its minResources (1 cpu, 20 nvidia.com/gpu) free at once" in verdict.told.text
+    assert "its minResources (1 cpu, 20 nvidia.com/gpu) to be free at the same time" in verdict.told.text
     assert verdict.told.text.endswith(": 4 nvidia.com/gpu missing.")
     assert not verdict.binds
 

@@ -131,7 +131,7 @@ def test_ours_yields_to_who_has_a_device_too() -> None:
     assert world.sent == []
     assert {each.uid for order in world.released for each in order.claims} == {"p", "q"}
     (said, _) = (text for _, _, text in world.events("FailedBinding"))
-    assert "device d/n0/g0 is allocated to resourceclaims/ns/rival, too" in said
+    assert "device d/n0/g0 is also allocated to resourceclaims/ns/rival" in said
     world.advance(30.0)
     world.settle()
     assert chosen(world) == {}  # what the cache shows of the claims is about to be undone

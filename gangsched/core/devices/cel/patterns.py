@@ -89,7 +89,7 @@ class Pattern:
     def _alternatives(self) -> Callable[[int], int]:
         self._depth += 1
         if self._depth > _DEEPEST:
-            raise UnknownToSelectors(f"more than {_DEEPEST} groups in each other in a pattern")
+            raise UnknownToSelectors(f"groups nested more than {_DEEPEST} deep in a pattern")
         parts = [self._sequence()]
         while self._accept("|"):
             parts.append(self._sequence())

@@ -79,7 +79,7 @@ def _integer(text: str) -> int:
 def _string(text: str) -> str:
     prefix = text[: len(text) - len(text.lstrip("bBrR"))].lower()
     if "b" in prefix:
-        raise UnknownToSelectors("a literal of bytes")
+        raise UnknownToSelectors("a bytes literal")
     text = text[len(prefix) :]
     width = 3 if text[:3] in {'"""', "'''"} and len(text) >= 6 else 1
     inner = text[width:-width]

@@ -119,22 +119,34 @@ def test_what_cannot_be_honoured_refuses_every_part(podgroups: list[Any], spec: 
 @pytest.mark.parametrize(
     ("podgroups", "spec", "said"),
     [
-        ([podgroup("a"), {"minReplicas": 1}], {}, "a podgroup of PodGang ns/svc has no name of its own"),
-        ([podgroup("a"), "b"], {}, "a podgroup of PodGang ns/svc has no name of its own"),
-        ([podgroup("a"), podgroup("a")], {}, "a podgroup of PodGang ns/svc has no name of its own"),
+        (
+            [podgroup("a"), {"minReplicas": 1}],
+            {},
+            "a podgroup of PodGang ns/svc has no name, or the name of another one",
+        ),
+        ([podgroup("a"), "b"], {}, "a podgroup of PodGang ns/svc has no name, or the name of another one"),
+        ([podgroup("a"), podgroup("a")], {}, "a podgroup of PodGang ns/svc has no name, or the name of another one"),
         ([podgroup("a"), podgroup("b", "two")], {}, 'minReplicas "two" of podgroup b of PodGang ns/svc is not a count'),
         ([podgroup("a", True)], {}, 'minReplicas "True" of podgroup a of PodGang ns/svc is not a count'),
         ([podgroup("a", -1)], {}, 'minReplicas "-1" of podgroup a of PodGang ns/svc is not a count'),
-        ([podgroup("a")], {"topologyConstraint": pack("no label")}, "topologyConstraint of PodGang ns/svc names no"),
-        ([podgroup("a")], {"topologyConstraint": pack(7)}, "topologyConstraint of PodGang ns/svc names no label"),
+        ([podgroup("a")], {"topologyConstraint": pack("no label")}, "topologyConstraint of PodGang ns/svc names a"),
+        ([podgroup("a")], {"topologyConstraint": pack(7)}, "topologyConstraint of PodGang ns/svc names a level"),
         ([podgroup("a")], {"topologyConstraint": [RACK]}, "topologyConstraint of PodGang ns/svc cannot be read"),
         ([podgroup("a", topologyConstraint=1)], {}, "topologyConstraint of podgroup a of PodGang ns/svc can"),
         ([podgroup("a")], {"topologyConstraintGroupConfigs": 1}, f"{CONFIGS} cannot be read"),
-        ([podgroup("a")], {"topologyConstraintGroupConfigs": [1]}, f"{CONFIGS} names no podgroups of its own"),
-        ([podgroup("a")], {"topologyConstraintGroupConfigs": [config([{}])]}, f"{CONFIGS} names no podgroups of"),
-        ([podgroup("a")], {"topologyConstraintGroupConfigs": [config(["x"])]}, f"{CONFIGS} names no podgroups of"),
+        (
+            [podgroup("a")],
+            {"topologyConstraintGroupConfigs": [1]},
+            f"{CONFIGS} does not name podgroups of this PodGang",
+        ),
+        ([podgroup("a")], {"topologyConstraintGroupConfigs": [config([{}])]}, f"{CONFIGS} does not name"),
+        ([podgroup("a")], {"topologyConstraintGroupConfigs": [config(["x"])]}, f"{CONFIGS} does not name"),
         ([podgroup("a")], {"topologyConstraintGroupConfigs": [config(["a"])] * 2}, f"{CONFIGS} names a podgroup twice"),
-        ([podgroup("a")], {"topologyConstraintGroupConfigs": [config(["a"], 7)]}, f"{CONFIGS} names no label of nodes"),
+        (
+            [podgroup("a")],
+            {"topologyConstraintGroupConfigs": [config(["a"], 7)]},
+            f"{CONFIGS} names a level that is not a label key",
+        ),
     ],
 )
 def test_a_tree_or_level_that_cannot_be_read_refuses(podgroups: list[Any], spec: dict[str, Any], said: str) -> None:

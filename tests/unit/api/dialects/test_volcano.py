@@ -71,8 +71,14 @@ def test_defaults_and_unknown_fields_ask_for_nothing(fields: dict[str, Any]) -> 
         ),
         ({"networkTopology": {}}, "networkTopology of PodGroup ns/g asks for HyperNodes"),
         ({"networkTopology": {"mode": 3}}, "networkTopology of PodGroup ns/g asks for HyperNodes"),
-        ({"minTaskMember": {"worker": 1}}, "minTaskMember of PodGroup ns/g is 1 in sum, and minMember 2: "),
-        ({"minTaskMember": {"worker": 0}}, "minTaskMember of PodGroup ns/g is 0 in sum, and minMember 2: "),
+        (
+            {"minTaskMember": {"worker": 1}},
+            "the minimums in minTaskMember of PodGroup ns/g add up to 1, and minMember is 2: ",
+        ),
+        (
+            {"minTaskMember": {"worker": 0}},
+            "the minimums in minTaskMember of PodGroup ns/g add up to 0, and minMember is 2: ",
+        ),
         ({"subGroupPolicy": [{"name": "a"}]}, "subGroupPolicy of PodGroup ns/g asks for groups within the gang"),
     ],
 )
@@ -113,7 +119,7 @@ def test_a_level_or_tree_that_cannot_be_read_refuses(field: str, value: object) 
         ({"networkTopology": {"mode": "soft"}}, "networkTopology of PodGroup ns/g is ignored: it is only a preference"),
         (
             {"minTaskMember": {"worker": 2, "ps": 1}},
-            "minTaskMember of PodGroup ns/g is not used: its sum of 3 exceeds minMember 2",
+            "minTaskMember of PodGroup ns/g is not used: its minimums add up to 3, which exceeds minMember 2",
         ),
     ],
 )

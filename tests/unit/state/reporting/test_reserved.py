@@ -140,12 +140,15 @@ def test_a_fence_is_news_when_a_node_of_it_empties() -> None:
 
 def test_room_that_is_kept_for_others() -> None:
     """H14: until when, and which run time would let the group start now."""
-    text = "room for it is reserved for gangs ahead of it until 2026-11-22T14:05Z"
+    text = "it fits only into room that is reserved for gangs ahead of it until 2026-11-22T14:05Z"
     advice = "declare an expected run time of 35m or less (gangsched.dev/expected-runtime) to start now"
     assert kept_for(KeptFor(until_s=AT_S, run_time_s=2_100), wall_s=NOW_S) == f"{text}; {advice}"
     assert kept_for(KeptFor(until_s=AT_S), wall_s=NOW_S) == text
     assert kept_for(KeptFor(until_s=AT_S, run_time_s=59), wall_s=NOW_S) == text
-    assert kept_for(KeptFor(until_s=math.inf), wall_s=NOW_S) == "room for it is reserved for gangs ahead of it"
+    assert (
+        kept_for(KeptFor(until_s=math.inf), wall_s=NOW_S)
+        == "it fits only into room that is reserved for gangs ahead of it"
+    )
 
 
 @pytest.mark.parametrize(

@@ -104,7 +104,7 @@ def test_cel(source: str, expected: bool | str) -> None:
         ('"a".reverse() == "a"', "reverse()"),
         ('url("a").getHost() == ""', "url()"),
         ("1u == 1u", "the unsigned integer 1u"),
-        ('b"a" == b"a"', "a literal of bytes"),
+        ('b"a" == b"a"', "a bytes literal"),
         ("device.slice", "device.slice"),
         ("node.name", "the variable node"),
         ('"a".matches("(?i)a")', "flags in a pattern"),
