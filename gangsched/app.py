@@ -1,4 +1,5 @@
-"""Start-up: settings in, exit code out. Reading starts while the deciding packages are still being imported.
+"""Start-up: settings in, exit code out. The first lists are requested while the packages that plan are still being
+imported.
 
 Invariant: only `kube` is imported here, because start-up time counts: after a crash nothing is scheduled until start-up
 is over, and half of it is imports (docs/performance.md). The daemon itself, `gangsched.daemon`, is imported in a thread

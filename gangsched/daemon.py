@@ -1,4 +1,4 @@
-"""The composition root: settings and informers in, a running daemon out, and its orderly end.
+"""The composition root: builds the daemon from settings and informers, runs it, and stops it in order.
 
 Invariant: every part is made and wired here and nowhere else. If any part ends with an error the daemon ends, and a
 restart recovers from the API objects alone (decision 5). On SIGTERM the daemon stops planning, finishes the binds in

@@ -59,8 +59,8 @@ def plan_and_commit(
 ) -> Decided | None:
     """Do steps 5 and 6; None if there is nothing to decide. `clock` measures the plan, for metrics.
 
-    What the turn has spent on nominations and on the order of the groups the plan has less, unless it continues with a
-    group that may need all of it.
+    The work that the turn has spent on nominations and on ordering groups is deducted from the plan's, unless the plan
+    continues an unfinished group, which may need all of it.
     """
     given = state.plan_input(now_s, wall_s)
     if given is None:

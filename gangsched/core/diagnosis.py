@@ -60,7 +60,7 @@ class Shortage:
 
 
 def shortage(shape: Shape, group: Group, ledger: Ledger, totals: Ledger) -> Shortage:
-    """Return the limiting resources for pods of `shape` on `ledger`; `totals` is the ledger of the empty cluster."""
+    """Find out why pods of `shape` lack room on `ledger`; `totals` is the ledger of the empty cluster."""
     progress = ledger.progress
     known = progress.shortage(shape) if progress is not None else None
     if known is None:

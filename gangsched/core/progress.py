@@ -132,7 +132,7 @@ class Progress:
         return moved
 
     def again(self, run: Sequence[Pod], ledger: Ledger) -> list[Placement]:
-        """The placements that `resume` has reserved for the leading pods of a run."""
+        """The placements that `resume` reserved again, as far as they belong to the first pods of this run."""
         storage, found = ledger.occupancy.storage, []
         for pod in run:
             node = self._resumed.get(pod.uid)
@@ -185,7 +185,7 @@ class Progress:
         )
 
     def so_far(self, group: Group, ledger: Ledger) -> Unfinished:
-        """The state from which the next plan continues."""
+        """The progress made so far, as input of the next plan."""
         before = self._before
         placed = {**self._earlier, **self._resumed}
         placed.update((each.pod.uid, each.node) for placements in self._placed for each in placements)

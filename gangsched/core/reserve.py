@@ -156,7 +156,7 @@ class Ledger:
         return known
 
     def recall(self, key: Hashable, make: Callable[[], T], *, lasting: bool = False) -> T:
-        """Result of `make` for `key`, cached until something is reserved or released, or (`lasting`) for the plan."""
+        """The result of `make`, cached by `key`: for the plan if `lasting`, else until the ledger changes."""
         version = -1 if lasting else len(self._touched)
         known = self._recalled.get(key)
         if known is None or known[0] != version:
@@ -175,7 +175,7 @@ class Ledger:
 
     @contextmanager
     def unrecorded(self) -> Iterator[None]:
-        """Inside the context, placements are not recorded for the next plan."""
+        """Inside the context, do not record placements for the next plan."""
         progress, self.progress = self.progress, None
         try:
             yield
@@ -335,7 +335,7 @@ class Ledger:
             self.count_on(self._snapshot.layout.sums((each.node, each.freed) for each in nominations), sign)
 
     def count_on(self, amounts: Ints, sign: int = 1) -> None:
-        """Adjust nominated room by what leaving pods still use: count `amounts[r][n]` once (+1) or twice (-1)."""
+        """Count `amounts[r][n]`, which leaving pods use and nominations promise, once (+1) or twice (-1)."""
         rows, nodes = np.nonzero(amounts)
         if rows.size:
             self._count_once(rows, nodes, sign * amounts[rows, nodes])

@@ -286,7 +286,7 @@ def _completed(found: Found, group: Group, gangs: Sequence[Gang], ledger: Ledger
 
 
 def _in_slices(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> Trial:
-    """One pass over gangs of which some have slices, by search alone; a refusal leaves no trace (L6)."""
+    """One pass over gangs of which some have slices, by search alone; a refusal leaves no trace."""
     progress, scope = ledger.progress, ledger.scope
     most = STEPS if progress is None or scope.whole else inf
     with ledger.unrecorded():
@@ -312,7 +312,7 @@ def _untried(gang: Gang, pod: Pod, group: Group, gangs: Sequence[Gang], ledger: 
 
 
 def _join(gang: Gang, pods: Sequence[Pod], name: str, trial: Trial, group: Group, ledger: Ledger) -> None:
-    """Place members of a gang with slices: in the domain of their slice if it has one, else whole slices (L8)."""
+    """Place members of a gang with slices: in the domain of their slice if it has one, else whole slices."""
     for unit in units(gang, pods, ledger.table):
         with ledger.within(unit.within(ledger.scope, ledger.table)):
             if unit.whole is None:

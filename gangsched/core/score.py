@@ -54,11 +54,11 @@ class Candidates:
     last: bool = False
 
     def where(self, mask: Bools) -> Candidates:
-        """The nodes that `mask` selects."""
+        """Only the candidates that `mask` selects."""
         return self.at(mask.nonzero()[0])  # taking numbers is several times as fast as taking a mask
 
     def at(self, kept: Ints) -> Candidates:
-        """The nodes at these positions."""
+        """Only the candidates at these positions."""
         room = self.room.take(kept)
         takes = room if self.takes is self.room else self.takes.take(kept)
         penalty = None if self.penalty is None else self.penalty.take(kept)

@@ -1,4 +1,4 @@
-"""Topology: levels, their domains, and which level is finer than which (L1-L3).
+"""Topology: levels, their domains, and which level is finer than which.
 
 A level is a set of node labels; a domain is one combination of their values. A node without one of the labels is in no
 domain of the level.
@@ -32,7 +32,7 @@ class TopologyLevel:
         return order, np.searchsorted(self.codes[order], np.arange(self.size + 1))
 
     def nodes(self, domain: int) -> Ints:
-        """Node indices of a domain, ascending."""
+        """Indices of the nodes in a domain, ascending."""
         order, starts = self._sorted
         found: Ints = order[starts[domain] : starts[domain + 1]]
         return found
@@ -118,7 +118,7 @@ def lies_within(one: str, other: str, table: NodeTable) -> bool:
 
 
 def by_refinement(keys: Sequence[str], table: NodeTable) -> tuple[str, ...]:
-    """The labels that any node has, finer levels first; unrelated or equal levels stay in the given order (L2)."""
+    """The labels that any node has, finer levels first; unrelated or equal levels stay in the given order."""
     held = [key for key in dict.fromkeys(keys) if table.label_column(key).values]
 
     def compare(one: str, other: str) -> int:
@@ -152,7 +152,7 @@ class LevelSummary(NamedTuple):
 
 
 def level_summaries(keys: Sequence[str], table: NodeTable) -> list[LevelSummary]:
-    """The levels of these labels that nodes have, the finest first (L1 to L3)."""
+    """The levels of these labels that nodes have, the finest first."""
     found = []
     for key in by_refinement(keys, table):
         inside = level((key,), table)

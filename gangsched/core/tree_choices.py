@@ -1,5 +1,5 @@
 """Choices of children: which parts of a tree have started or are ready, in which order they start, and which sets of
-them differ (I9, G4, G5).
+them differ (I9).
 
 Invariant: everything is derived from one view of the tree, and from what one decision has `placed` by then.
 """
@@ -71,7 +71,7 @@ class TreeParts:
         return max(0, composite.min_children - len(self.started(composite)))
 
     def unready(self, part: Part) -> Refusal | None:
-        """Why a part that has not started is not ready (G4); None if it is."""
+        """Why a part that has not started is not ready; None if it is."""
         name = part_id(part)
         if name not in self._unready:
             self._unready[name] = not_ready(self.gangs[part]) if isinstance(part, str) else self.missing(part)

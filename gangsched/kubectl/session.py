@@ -64,7 +64,7 @@ def guarded(work: Callable[[], int]) -> int:
 
 
 def told(fault: Fault) -> str:
-    """One sentence for a fault; if the API server refused the request, it names the missing permission."""
+    """Describe a fault in one sentence, which names the missing permission if the API server refused the request."""
     if not isinstance(fault, ApiFault):
         return str(fault)
     if fault.status == UNAUTHORIZED:

@@ -47,7 +47,7 @@ class NodeScope(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def given(self) -> bool:
-        """Whether the scope is set."""
+        """Whether the object restricts the nodes at all."""
         return bool(self.node) or self.everywhere or self.terms is not None
 
 
@@ -89,7 +89,7 @@ class Device(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class ResourceSlice(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """A part of a pool. `slices` is the number of slices in this generation of the pool.
+    """A part of a pool of devices. `slices` is the number of slices in this generation of the pool.
 
     `per_device`: each device has its own scope. `ignored`: kube-scheduler ignores the slice, so that its pool is
     incomplete.

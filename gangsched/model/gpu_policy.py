@@ -48,7 +48,7 @@ class GpuPolicy:
 
 
 class SliceLayer(NamedTuple):
-    """A layer of slices: each `size` consecutive members are in one domain of the node label `topology` (L6)."""
+    """A layer of slices: each `size` consecutive members are in one domain of the node label `topology`."""
 
     size: int
     topology: str

@@ -242,7 +242,7 @@ class Pod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     @property
     def replica_of(self) -> str:
-        """The uid of the controller whose replicas are spread, "" if there is none or the pod terminates."""
+        """The uid of the controller by whose replicas the pod is spread; "" if it has none, or is terminating."""
         return self.controller_uid if self.controller_kind in REPLICA_KINDS and not self.deleting else ""
 
 

@@ -27,7 +27,7 @@ class Behind(NamedTuple):
     labels: Labels
 
     def includes(self, other: PeerKey) -> bool:
-        """Whether every pod of `other` is also one of these: the namespace is the same, and `other` requires at least
+        """Whether every pod of `other` is also in this set: the namespace is the same, and `other` requires at least
         these labels.
         """
         return isinstance(other, Behind) and other.namespace == self.namespace and self.labels <= other.labels

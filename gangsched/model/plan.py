@@ -88,7 +88,7 @@ class Verdict:
 
     @property
     def moves(self) -> bool:
-        """Whether members get room, or give it back."""
+        """Whether the verdict reserves or releases room of members."""
         return bool(self.binds or self.holds or self.releases)
 
     @property
@@ -97,7 +97,7 @@ class Verdict:
         return self.told.reason
 
     def tells_the_same(self, other: Verdict) -> bool:
-        """Whether both verdicts would be reported in the same way; the number of rounds does not matter."""
+        """Whether both verdicts lead to the same reports, ignoring the number of rounds."""
         kept, others = self.kept_for, other.kept_for
         alike = kept is others or (kept is not None and others is not None and kept.tells_the_same(others))
         return alike and (self.told, self.gangs, self.notes) == (other.told, other.gangs, other.notes)

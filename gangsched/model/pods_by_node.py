@@ -152,8 +152,8 @@ class PodsByNode:
     peers: PeerNumbers = field(default_factory=PeerNumbers)
 
     def stale(self, question: Question) -> tuple[int, int]:
-        """Number of nodes that `counts` would have to read for this question now, and a lower bound of the number of
-        pods on them.
+        """Number of nodes that `counts` would have to read for this question, and a lower bound of the number of their
+        pods.
         """
         answer = self.memo.answer(question, len(self.residents))
         nodes = np.flatnonzero(answer.versions != self.versions).tolist()

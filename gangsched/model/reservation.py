@@ -165,7 +165,7 @@ class Reserving:
     last plan, in order. Those of groups in `stale` must be recomputed; those of groups in `ended` end, for the reasons
     given there. `waiting` are groups that were refused for room in earlier plans: heads and candidates. `known` says,
     by group id, why a group has no reservation, while nothing that this depends on has changed. A plan recomputes at
-    most `made_at_most` reservations; the first plan after a start recomputes all (H16, H17). `memo` is a cache between
+    most `made_at_most` reservations; the first plan after a start recomputes all (H16). `memo` is a cache between
     plans and does not affect decisions. `last_ends`, called only when a group of known run time is placed, returns the
     latest end of a pod with accelerators on each node, -inf for none (H10).
     """
@@ -187,7 +187,7 @@ class Reserving:
 class Reservations:
     """Reservations after a plan, in the order of heads.
 
-    `stale` are groups whose reservation was not recomputed yet, because a plan recomputes only a few (H17).
+    `stale` are groups whose reservation was not recomputed yet, because a plan recomputes only a few.
     `not_reserved` says why decided groups have none.
     """
 

@@ -144,7 +144,9 @@ class Snapshot:
     served: Mapping[str, Bools] = field(default_factory=dict)
 
     def emptied(self) -> Ints:
-        """`room[r][n]` if all pods that can end before their node were gone; read-only."""
+        """`room[r][n]` of an empty cluster: only pods that end with their node (DaemonSets, mirror pods) still use
+        room. Read-only.
+        """
         return self.allocatable if self.overhead is None else np.maximum(self.allocatable - self.overhead, 0)
 
     @property

@@ -121,8 +121,8 @@ class ResourceClaim(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A ResourceClaim (DRA): devices for pods.
 
     `required` says where an allocated claim can be used, None for anywhere. `reserved` are the uids of pods that may
-    use it; `owner_uid` is the uid of its controller. `asks` is what it requests and has been allocated; `has_more`: an
-    allocation would need more than gangsched knows of it.
+    use it; `owner_uid` is the uid of its controller. `asks` has its requests and allocated devices; `has_more`: an
+    allocation would need fields of it that are not decoded.
     """
 
     namespace: str
@@ -177,9 +177,9 @@ class Selection(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The decision about one claim of a placed pod.
 
     The claim is to be provisioned for `node`, or bound to the existing `volume`; with neither, another pod's decision
-    applies and this pod waits. With `reserve` it is a ResourceClaim, to which the pod is added as long as it can still
-    be used where `required` says; with an `allocation` it is allocated first; a pod that `follows` waits until it is
-    allocated for another one. A ResourceClaim with a `consumer` is reserved for this PodGroup instead of for the pod.
+    applies and this pod waits. With `reserve` it is a ResourceClaim, to whose consumers the pod is added if `required`
+    still holds; with an `allocation` its devices are allocated before. A pod that `follows` waits until the claim is
+    allocated for another pod. A ResourceClaim with a `consumer` is reserved for this PodGroup instead of for the pod.
     uids and resource versions identify the objects that the decision is based on. `makes` is the claim that gangsched
     creates for extended resources, first if it has no uid yet.
     """
@@ -201,7 +201,7 @@ class Selection(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     @property
     def waits(self) -> bool:
-        """Whether the pod is bound only once the watch shows what was decided about the claim."""
+        """Whether the bind must wait until the watch shows the claim as decided."""
         return not self.reserve or self.allocation is not None or self.follows
 
     @property
@@ -215,10 +215,11 @@ class Storage:
     """All storage objects at one moment, by kind and `storage_key`.
 
     `users` are placed pods with claims, each with its node's name, by uid; `selections` are the decisions about their
-    claims whose binding is not yet complete. `shared` are keys of claims that several pods name, placed or
-    not, with the number of these pods. `groups` are the native PodGroups with ResourceClaims, by id.
-    `unread` are kinds that cannot be read. `allocator` has the devices of nodes, None where devices are not allocated;
-    it `awaits` kinds that are not read yet, and `outdated` are keys of claims of which our own writes are not seen yet.
+    claims whose binding is not yet complete. `shared` are keys of claims that several pods name, placed or not, with
+    the number of these pods. `groups` are the native PodGroups with ResourceClaims, by id. `unread` are kinds that
+    cannot be read. `allocator` has the devices of nodes, None if gangsched allocates no devices. `awaits` are kinds
+    that it needs and that are not read yet; `outdated` are keys of claims whose last write by gangsched was not seen in
+    the watch yet.
     """
 
     claims: Mapping[str, Claim] = field(default_factory=dict)

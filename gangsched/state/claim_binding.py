@@ -119,7 +119,7 @@ class ClaimBinding:
             self._is_news = True
 
     def due(self, now_s: float) -> Due:
-        """Send the binds of members whose claims are all bound, and end the waits that failed."""
+        """Request the binds of members whose claims are all bound, and end the waits that failed."""
         due = Due()
         failed: dict[str, str] = {}
         changed = self._cluster.storage_cache.take_changed()
@@ -151,9 +151,10 @@ class ClaimBinding:
         return min((wait.settles_s or wait.deadline_s for wait in waits), default=None)
 
     def give_up(self, members: Iterable[Member]) -> list[ReleaseClaims]:
-        """Release devices that only these members have, none of which has a node, because other pods may use them (A8).
+        """Deallocate claims that only these members use, none of which has a node, so that other pods can use the
+        devices.
 
-        The devices are left from a start that failed or was interrupted, or were allocated by another scheduler.
+        Such allocations are left from a start that failed or was interrupted, or were made by another scheduler.
         """
         storage = self._cluster.storage_cache
         orders = [_release(member, claims) for member, claims in idle(members, storage)]

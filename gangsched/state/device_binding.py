@@ -1,4 +1,4 @@
-"""Claims that get devices, as `claim_binding` looks at them: whether they have them, and which are idle."""
+"""Allocations of ResourceClaims, for `claim_binding`: whether the watch shows them, and which are idle."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ class ClaimsRefused(Exception):  # noqa: N818  (a refusal is no error of ours)
 
 
 def has_devices(selection: Selection, member: Member, wait: ClaimsWait, storage: StorageCache) -> bool:
-    """Whether our watch shows the devices that were written. Raises ClaimsRefused if others have them (A17)."""
+    """Whether the watch shows the devices that gangsched wrote to the claims. Raises ClaimsRefused if another claim has
+    one of them as well.
+    """
     allocation = selection.allocation
     assert allocation is not None
     assert storage.allocator is not None
@@ -28,7 +30,7 @@ def has_devices(selection: Selection, member: Member, wait: ClaimsWait, storage:
         return False
     results = claim.asks.results if claim.asks is not None else None
     if results is None or {each.id for each in results} != {each.id for each in allocation.results}:
-        raise ClaimsRefused(f'resourceclaim "{selection.name}" has been changed by somebody else')
+        raise ClaimsRefused(f'resourceclaim "{selection.name}" has been changed by another client')
     if rival := storage.allocator.rival(selection.key, results, allocation.node):
         raise ClaimsRefused(rival)
     return True
@@ -59,13 +61,13 @@ def reserves(selection: Selection) -> bool:
 
 
 def follows(member: Member) -> bool:
-    """Whether the member waits for claims that are allocated for other pods."""
+    """Whether one of the member's claims is allocated for another pod, so that the member waits for it."""
     return any(each.follows for each in member.selections)
 
 
 def is_allocated(selection: Selection, waiting: Mapping[str, Member], storage: StorageCache) -> bool:
-    """Whether a claim that is allocated for another pod has devices where they were chosen, and that pod's look at them
-    is over. Raises ClaimsRefused if nobody allocates it there any more.
+    """Whether a claim that is allocated for another pod has its devices on the chosen node, and has passed that pod's
+    check for rival claims. Raises ClaimsRefused if it will no longer be allocated there.
     """
     claim = _existing(selection, storage)
     if storage.is_outdated(selection.key):
@@ -83,9 +85,9 @@ def is_allocated(selection: Selection, waiting: Mapping[str, Member], storage: S
 
 def idle(members: Iterable[Member], storage: StorageCache) -> Iterator[tuple[Member, list[Selection]]]:
     """Allocated claims that only these members use, none of whom has a node, and claims that were created for them, by
-    member (A8).
+    member.
 
-    They are left over from a start that failed or was interrupted, or were allocated by somebody who went.
+    They are left from a start that failed or was interrupted, or were allocated for a pod that is gone.
     """
     if storage.allocator is None:
         return

@@ -221,7 +221,7 @@ class EventHandlers:
             self._registry.touch(member.gang)
 
     def _stored(self, members: Iterable[Member], now_s: float) -> None:
-        """Claims, volumes or devices changed, and perhaps which extended resources are served by devices (A6)."""
+        """Claims, volumes or devices changed, and perhaps which extended resources are served by devices."""
         self._helped(members)
         self._cluster.reoffer()
         if self._cluster.served.reclassified():
@@ -291,7 +291,7 @@ class EventHandlers:
         return (RecordEvent(ref, EventReason.KUBELET_REJECTED, text, warning=True),)
 
     def _moved_domain(self, node: str) -> None:
-        """A node came, went or has other labels: who waits beside its pods may be required to be elsewhere (L5)."""
+        """A node came, went or has other labels: who waits beside its pods may be required to be elsewhere."""
         for uid in self._cluster.residents(node):
             group = self._registry.groups.get(self._registry.group_of.get(self._members[uid].gang, ""))
             if group is not None and any(self._registry.gangs[gang].of(*WAITS) for gang in group.gangs):

@@ -84,7 +84,7 @@ def gang_view(record: GangRecord, policy: GpuPolicy) -> Gang:
 
 
 def _index_problem(pods: Sequence[Pod]) -> Problem | None:
-    """Why slices cannot be made by index although members have some, as a Master and a Worker may have the same (L6).
+    """Why slices cannot be made by index although members have some, as a Master and a Worker may have the same.
 
     Where no member has any, nothing was asked for.
     """

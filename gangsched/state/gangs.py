@@ -214,7 +214,9 @@ class GangRecord:
         return self._shape_to_come[1]
 
     def note_whose(self, names: frozenset[str]) -> None:
-        """Update whether gangsched schedules any member; unchanged while there are no members (semantics I1)."""
+        """Update whether gangsched schedules any member; the last answer stays while there are no members (semantics
+        I1).
+        """
         if self.members:
             self.ours = any(member.pod.scheduler_name in names for member in self.members.values())
 

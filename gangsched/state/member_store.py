@@ -160,7 +160,7 @@ class MemberStore:
         return member
 
     def expel(self, uid: str, *nodes: str) -> None:
-        """Remove a member while one of its changes failed halfway; every index is rebuilt without it (I8).
+        """Remove a member whose change failed halfway, and rebuild every index without it (I8).
 
         `nodes` are the nodes on which the change may have put it.
         """

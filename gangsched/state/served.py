@@ -1,4 +1,4 @@
-"""Extended resources that device classes serve: which pods need a claim for them, and what nodes offer of them (A6).
+"""Extended resources that device classes serve: which pods need a claim for them, and what nodes offer of them.
 
 Invariant: a node offers such a resource either by itself, from a device plugin, or through its devices. Of devices the
 columns have an upper limit, so that sums about rooms stay true; which of them a pod gets is decided by `core.devices`.

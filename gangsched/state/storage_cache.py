@@ -97,7 +97,7 @@ class StorageCache:
     def miss(self, kind: type, *, forbidden: bool = False) -> list[Member]:
         """Record that a kind cannot be read; until it is listed, pods with claims are not placed.
 
-        Of taint rules there are none where they are not served.
+        If taint rules are not served, there are none.
         """
         if kind in self._unread:
             return []
@@ -149,7 +149,7 @@ class StorageCache:
 
     @property
     def has_rivals(self) -> bool:
-        """Whether pods of other schedulers wait for devices."""
+        """Whether pods of other schedulers wait for devices, so that these may allocate the same ones."""
         return bool(self._strangers)
 
     def is_outdated(self, key: str) -> bool:
@@ -261,9 +261,7 @@ class StorageCache:
     # --- pods -------------------------------------------------------------------------------------------------------
 
     def keep(self, member: Member, old: Pod, *, known: bool) -> None:
-        """Update which members name which claims; `old` is the pod's previous version, `known` is false once the pod is
-        deleted.
-        """
+        """Update the claims that a pod names; `old` is its previous version, `known` is False once it is deleted."""
         pod = member.pod
         keys = _keys(pod) if known and pod.live else set()
         self._choose(member)
@@ -325,7 +323,7 @@ class StorageCache:
 
 
 def is_older(version: str, written: str | None) -> bool:
-    """Whether the version that is seen is older than gangsched's own write; versions are increasing numbers
+    """Whether a version seen in the watch is older than the one that gangsched wrote; versions are increasing numbers
     (KEP-5504).
     """
     return written is not None and version.isdigit() and written.isdigit() and int(version) < int(written)

@@ -33,7 +33,9 @@ def debug_app(
     describe_gang: DescribeGang,
     validate: Validate,
 ) -> web.Application:
-    """The pages; `describe_gang` takes a gang's id and returns None for an unknown one (404)."""
+    """The web application with the debug pages; `describe_gang` takes a gang's id and returns None for an unknown one
+    (404).
+    """
 
     async def all_gangs(request: web.Request) -> web.Response:
         gangs = list_gangs()

@@ -22,7 +22,7 @@ ROUND_BUCKETS = (1, 2, 3, 5, 10, 30, 100, 300, 1_000)
 
 
 class GangMetrics(Collector):
-    """`count` and `counts` are called at scrape time; the daemon sets them to functions of its own."""
+    """`count` and `counts` return the current numbers at scrape time; the daemon sets both functions."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.count: Callable[[], Pending] = Pending

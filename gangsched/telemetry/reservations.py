@@ -42,7 +42,7 @@ class _Begun:
 
 
 class ReservationMetrics:
-    """`planned` receives every plan; if reservations are disabled, only waiting times are measured."""
+    """Call `planned` with every plan; if reservations are disabled, only waiting times are measured."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)

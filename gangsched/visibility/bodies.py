@@ -52,7 +52,8 @@ async def settle(
 ) -> None:
     """Keep the connection of a refused request open if its body is complete, otherwise close it.
 
-    The rest of a body is awaited in one of the `place`s for concurrent requests. Raises RequestRefused if none is free.
+    While it waits for the rest of the body, it counts as one of the concurrent requests (`place`). Raises
+    RequestRefused if none is free.
     """
     is_short = (request.content_length or 0) <= BODY_BYTES
     if response.status not in {401, 408, 413} and is_short and not request.content.is_eof():

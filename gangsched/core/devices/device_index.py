@@ -1,5 +1,5 @@
 """Devices of the cluster by node, kept from plan to plan: pools, devices held by claims, and how many pods each node
-has devices for (A10, A15).
+has devices for.
 
 Invariant: a cached result about a node is used while its pools, and the claims that hold their devices, are unchanged.
 State changes only by `apply`, `drop`, `rule` and `hold`. Only pools that belong to a single node are used.

@@ -1,4 +1,4 @@
-"""How many pods of one kind a node has devices for at the same time, cached by the state of the node's devices (A10).
+"""How many pods of one kind a node has devices for at the same time, cached by the state of the node's devices.
 
 Invariant: a node is searched once for each state, in at most `MOST_STEPS` steps, so the result depends neither on time
 nor on earlier calls.

@@ -1,4 +1,4 @@
-"""Devices during one plan: the pods that it places on each node, and for how many more there are devices (A9, A15).
+"""Devices during one plan: the pods that it places on each node, and for how many more there are devices.
 
 Invariant: until the plan ends, devices of a node are chosen again for all pods that the plan places there, so the order
 of placing does not matter. Undoing a move restores everything.

@@ -1,4 +1,4 @@
-"""Devices for claims on one node, in the order of kube-scheduler's structured allocator of 1.37 (A2).
+"""Devices for claims on one node, in the order of kube-scheduler's structured allocator of 1.37.
 
 Claims, their requests and the alternatives of a request are tried in the given order, and the devices of one request in
 the order of the pools. The first solution is used, so a plain pod gets the devices that kube-scheduler would allocate
@@ -19,7 +19,7 @@ from gangsched.core.devices.states import States
 from gangsched.model.devices import MOST_DEVICES_OF_A_CLAIM, Attribute, DeviceClaim, DeviceResult
 
 MOST_STEPS: Final = 2_000
-"""Steps of one search (A12)."""
+"""Steps of one search."""
 _SKIPPED_A_STEP: Final = 16
 """Devices that are passed over without a question."""
 _DEEPEST: Final = 150

@@ -81,14 +81,16 @@ def pre_filter(pod: Pod, occupancy: Occupancy) -> Refusal | None:
 
 
 def cause(pod: Pod, occupancy: Occupancy) -> Refusal | None:
-    """The result of `pre_filter`, or an error of the pod itself that was found while nodes were evaluated."""
+    """The refusal of `pre_filter`, or else an error of the pod itself that a filter found while it evaluated nodes;
+    None if there is neither.
+    """
     refusal = pre_filter(pod, occupancy)
     faults = (each.fault(pod, occupancy) for each in FAULTS)
     return refusal if refusal is not None else next((each for each in faults if each is not None), None)
 
 
 def restricts(pod: Pod, occupancy: Occupancy) -> bool:
-    """Whether a stateful filter may exclude a node that has enough room for the pod."""
+    """Whether a stateful filter may reject a node that has enough room for the pod."""
     return any(each.applies(pod, occupancy) for each in STATEFUL)
 
 

@@ -73,7 +73,9 @@ class StatefulFilter(Filter):
         return not any(refused.nodes[node] for refused in self.refusals(pod, occupancy))
 
     def fault(self, pod: Pod, occupancy: Occupancy) -> Refusal | None:
-        """An error of the pod itself, found on a node that `narrowed` evaluated last; it excludes all nodes."""
+        """An error of the pod itself, such as a claim that cannot be evaluated, found by the last call of `narrowed`;
+        no node can take such a pod.
+        """
         return None
 
 

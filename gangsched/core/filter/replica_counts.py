@@ -85,7 +85,7 @@ class ReplicaCounts:
         return keys
 
     def follow(self, moves: Sequence[tuple[Sequence[Pod], Sequence[int], int]]) -> int:
-        """Count the moves added since the last call; return the number of pods that were not counted before."""
+        """Count the moves made since the last call; return the number of pods in them."""
         counted = 0
         for pods, nodes, sign in moves[self.seen :]:
             counted += len(pods)

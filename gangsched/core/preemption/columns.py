@@ -132,7 +132,9 @@ class RunningColumns:
         return found.reshape(len(names), len(shape))
 
     def gone(self, ledger: Ledger) -> Departed:
-        """Leaving pods on `ledger`, which every attempt removes first; computed once, then updated by each decision."""
+        """The leaving pods, which every attempt first removes from `ledger`. Computed once, then updated by each
+        decision.
+        """
         if self._gone is None:
             nothing = np.zeros((len(ledger.resources), len(ledger.table)), dtype=np.int64)
             self._gone = Departed((), np.zeros(0, dtype=np.int64), nothing, ())
@@ -152,7 +154,7 @@ class RunningColumns:
         )
 
     def leaving_on(self, nodes: Set[int]) -> defaultdict[int, list[int]]:
-        """By node of `nodes` the pods that leave it."""
+        """The pods that leave each of the `nodes`."""
         there: defaultdict[int, list[int]] = defaultdict(list)
         leaving = np.flatnonzero(self.leaving)
         for i, node in zip(leaving.tolist(), self.node[leaving].tolist(), strict=True):

@@ -22,7 +22,7 @@ def obstacle(
 ) -> NotHelpful:
     """Return what prevents a helpful preemption: young pods, then other schedulers, else too little room.
 
-    `ledger` does not contain the pods that leave anyway.
+    `ledger` is without the pods that terminate anyway.
     """
     if columns.young.any():
         units = Units.of(preemptor, columns, ~columns.foreign)

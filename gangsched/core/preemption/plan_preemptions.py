@@ -58,17 +58,18 @@ Part = tuple[Preemptor, Verdict, Found]
 
 
 def nobody(_most: int) -> Sequence[Group]:
-    """The default: no group is behind the preemptor."""
+    """Default of `behind`: no group follows the preemptor in the queue."""
     return ()
 
 
 @dataclass(eq=False)
 class PlanPreemptions:
-    """The preemptions of one plan; `decide` decides a group as the plan does.
+    """The preemptions of one plan; `decide` is the plan's function that decides one group.
 
     `made` counts nominations; `gave` has the verdicts of groups that released their holds. `alike` are the groups that
-    were nominated together with the last group for which `turn` was called. `unpaid` are units of work that are
-    taken from the groups behind this one, which would else be told that it takes too much work.
+    were nominated together with the last group for which `turn` was called. `unpaid` are units of work beyond the
+    plan's limit; they are deducted from the work for later groups, so that the current group need not be refused for
+    taking too much.
     """
 
     given: PreemptionInput
@@ -88,7 +89,7 @@ class PlanPreemptions:
 
     @classmethod
     def of(cls, given: PreemptionInput | None, ledger: Ledger, now_s: float, decide: Decide) -> PlanPreemptions | None:
-        """The preemptions of a plan; None if preemption is off."""
+        """Set up the preemptions of a plan; None if preemption is off."""
         if given is None or given.settings.scope is VictimScope.OFF:
             return None
         if (held_back := given.held_back) is None:

@@ -60,7 +60,9 @@ class Preemptor:
 
 
 def refused_for_room(verdict: Verdict) -> bool:
-    """Whether the group only lacks room, and this plan changed only its holds."""
+    """Whether the group was refused for lack of room alone. A verdict that binds pods or releases holds is no such
+    refusal.
+    """
     return verdict.reason in FOR_ROOM and bool(verdict.needs) and not (verdict.binds or verdict.releases)
 
 

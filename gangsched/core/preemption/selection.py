@@ -39,7 +39,9 @@ class Choice:
         return {i for unit in self.units if unit < 0 for i in self.of.pods(unit)}
 
     def kinds(self) -> dict[int, UnitKind]:
-        """As what each pod is evicted: by itself, as surplus, with its group, or with a child whose tree stays."""
+        """The kind of unit in which each pod is evicted: by itself, as surplus, with its group, or with a child of a
+        tree that stays.
+        """
         columns, cores = self.of.columns, self.of.cores
         chosen = [~unit for unit in self.units if unit < 0 and cores.within[~unit] >= 0]
         children, with_core = set(np.flatnonzero(np.isin(cores.unit_of, chosen)).tolist()), self.with_core
@@ -137,7 +139,9 @@ class Region:
         return np.array(budgets.admit(found.tolist(), self.units.pods, self.sums.work), dtype=np.int64)
 
     def shortest(self, ordered: Ints) -> int | None:
-        """Length of the shortest sufficient prefix of `ordered`; None if all units together do not suffice."""
+        """Length of the shortest prefix of `ordered` whose eviction frees enough room; None if even all units do not
+        suffice.
+        """
         rank = self._ranks(ordered)
         low, high = 0, ordered.size
         if not self.sums.enough(self.without(rank < high)):

@@ -1,4 +1,4 @@
-"""Totals of slices: whether as many slices as needed fit into the domains of a level (L6, V9).
+"""Totals of slices: whether as many slices as needed fit into the domains of a level (V9).
 
 Invariant: a "no" is final. Only slices that may still start in any domain are counted, each with the requests of the
 smallest one of its layer.

@@ -24,11 +24,13 @@ from gangsched.model.tree import Composite, Part, composites_of, gangs_of, has_m
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cores:
-    """The groups by id, one entry each: `open[c]` if core `c` may be evicted, its `priority`, and the gangs it `stops`.
+    """Cores (groups, or children of trees, that are evicted as a whole), sorted by id. `open[c]`: core `c` may be
+    evicted; `priority[c]` is its priority, and `stops[c]` the gangs that its eviction stops.
 
-    A child above the minimum of its tree is a core besides its tree: `group_of[g]` is the core of a gang's group,
-    `unit_of[g]` its own, and core `c` goes with core `within[c]`, -1 for none, which `within[-1]` is. `of[i]` is the
-    smallest core that pod `i` belongs to, -1 for none; `pods[first[c]:first[c + 1]]` are the pods of core `c`.
+    A child above the minimum of its tree is a core of its own in addition to its tree: `group_of[g]` is the core of the
+    group of gang `g`, and `unit_of[g]` the core of the gang itself. Evicting core `within[c]` also evicts core `c`; it
+    is -1 for none, and `within[-1]` is -1. `of[i]` is the smallest core that pod `i` belongs to, -1 for none.
+    `pods[first[c]:first[c + 1]]` are the pods of core `c`.
     """
 
     groups: Sequence[str]

@@ -53,7 +53,7 @@ class HeadDomains:
         """Index of the first expected end, from index `low` on, at which a domain holds the head; the number of ends if
         there is none.
 
-        If half of the remaining work does not suffice, the first end that is not refuted.
+        If half of the remaining work does not suffice to decide, return the first end that was not refuted.
         """
         number = len(ends_s)
         pods = timeline.ended(float(ends_s[-1]))

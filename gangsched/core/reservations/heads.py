@@ -82,7 +82,8 @@ def find_heads(
 
     The order is that of Q1 with the age of H4; among equals, the group that was `first` stays first, because its start
     was promised. `entitled` groups, and groups for which a reason is `known`, are not examined again. At most `looks`
-    other groups are examined. The rest get no reason, nor do groups after the work is used up.
+    other groups are examined. The remaining groups get no reason, and neither do groups that are left when the plan's
+    work is used up.
     """
     heads: list[Head] = []
     others: dict[str, NotReserved] = {}

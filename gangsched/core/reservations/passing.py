@@ -70,7 +70,7 @@ class _Binding:
 
     @classmethod
     def of(cls, kept: Sequence[Kept], numbers: tuple[int, ...], resources: int) -> _Binding:
-        """The binding constraint for a subset of reservations, `kept`."""
+        """The combined limits of a subset of reservations, `kept`."""
         nothing: Ints = np.zeros((resources, 0), dtype=np.int64)
         timed = [kept[number] for number in numbers if not kept[number].fence]
         return cls(
@@ -117,7 +117,7 @@ class Backfill:
         return sorted({self._kept[number].at_s for number in self._binding(group).numbers}, reverse=True)
 
     def how(self, nodes: Iterable[int], group: Group) -> How | None:
-        """The rule by which the group may use these nodes; None if it comes before all reservations."""
+        """Which rule of backfill (H8) allows the group to use these nodes; None if no reservation restricts it."""
         before = [self._kept[number] for number in self._before(group)]
         if not before:
             return None
@@ -130,7 +130,9 @@ class Backfill:
         return How.SPARE if any(each.outlived_by(self._ends_s(group)) for each in there) else How.SHORT
 
     def passed(self, group: Group, placements: Iterable[Placement]) -> None:
-        """Record a final placement. Pods that end before a reservation starts do not use its room."""
+        """Record a final placement. Its room counts as free again in reservations that start after the pods' expected
+        end.
+        """
         ends_s = self._ends_s(group)
         over_by_then = [each for each in self._kept if not each.outlived_by(ends_s)]
         if not over_by_then:

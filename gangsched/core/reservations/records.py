@@ -27,14 +27,16 @@ There: TypeAlias = tuple[Sequence[Occupant], ...]
 
 
 class Records:
-    """Records of one plan; columns are those of `ledger`."""
+    """Converts reservations from the form in which plans pass them on (`Reserved`), and back; node columns are those of
+    `ledger`.
+    """
 
     def __init__(self, given: Reserving, ledger: Ledger) -> None:
         self._given = given
         self._ledger = ledger
 
     def head(self, group: Group) -> Head | None:
-        """The group as a candidate for a reservation."""
+        """The group as a candidate for a reservation (`head_of`), cached while the group is unchanged."""
         return self._recall("head", group.id, (group,), lambda: head_of(group))
 
     def read(self, reserved: Reserved, head: Head) -> tuple[Reservation, bool]:
@@ -75,8 +77,8 @@ class Records:
         return kept.change, np.array(rows, dtype=np.int64)
 
     def write(self, each: Reservation, old: Reserved | None, *, first: bool, stale: bool) -> Reserved:
-        """The reservation for the next plan: the `old` object if nothing changed. A `stale` reservation promises no
-        start time.
+        """Convert a reservation into the record for the next plan; the `old` record is reused if nothing changed. A
+        `stale` reservation promises no start time.
         """
         promised_s = math.inf
         if first and old is not None and old.is_promised:

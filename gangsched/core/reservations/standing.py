@@ -1,4 +1,4 @@
-"""The reservations of one plan: existing ones, new ones, and which groups they restrict (H8, H12, H17).
+"""The reservations of one plan: existing ones, new ones, and which groups they restrict (H8, H12).
 
 Invariant: existing reservations restrict every group of the plan, whether or not the plan decides their heads. A plan
 recomputes only a few of them; the others stay unchanged. A reservation ends when its head starts, lacks something other
@@ -114,8 +114,8 @@ class Standing:
         return not self._reservations or self._given.limits.order is BackfillOrder.AGE
 
     def order(self, group: Group) -> tuple[Any, ...]:
-        """Sort key: heads first, in their order; among equal groups that may be backfilled, the shorter run-time class
-        first (H9).
+        """Sort key of groups: heads come first, in their order; then, among groups that Q1 ranks equally, those with
+        the shorter class of run time (H9).
         """
         priority, healed, run_class, age, name = passing_key(group)
         return priority, healed, self._places.get(name, len(self._places)), run_class, age, name

@@ -41,7 +41,7 @@ class _Rows:
 
     @classmethod
     def of(cls, pods: Sequence[Pod], node: Ints, started_s: Floats, ends_s: Floats, shape: Ints) -> _Rows:
-        """Columns of these rows, which may be in any order."""
+        """Build columns from these rows, given in any order."""
         column = np.empty(len(pods), dtype=object)
         column[:] = pods
         claims = np.array([bool(pod.claims) for pod in pods], dtype=np.bool_)

@@ -1,4 +1,4 @@
-"""Requests of a group as numbers: its pods by gang and shape, and how many of each fit on which node (L11).
+"""Requests of a group as numbers: its pods by gang and shape, and how many of each fit on which node.
 
 Invariant: totals only refute; if they refute a demand, no packing exists.
 """
@@ -74,7 +74,7 @@ class Demand:
         return cls(group, gangs, ledger, tuple(_items(gangs, ledger)), needs)
 
     def minimum(self) -> Demand:
-        """The demand reduced to the needed members; itself if all are needed."""
+        """The part of the demand that the minimums need; the demand itself if they need all of it."""
         needs = tuple(missing(gang, 0) for gang in self.gangs)
         if needs == self.needs:
             return self
@@ -96,9 +96,7 @@ class Demand:
 
     @cached_property
     def by_terms(self) -> bool:
-        """Whether, besides room, only terms matter that are topology constraints, which a domain or its slices satisfy
-        (L7).
-        """
+        """Whether only room and topology constraints, some of them expressed by terms, matter for the members."""
         firsts = [item.pods[0] for item in self.items]
         if is_sliced(self.gangs) or self.ledger.occupancy.pods.label_keys(firsts) is None or self.only_room:
             return False  # most gangs state no terms where no pod does, so that their members are not compared
@@ -116,7 +114,7 @@ class Demand:
 
     @property
     def is_searched(self) -> bool:
-        """Whether an exact search can tell more than totals do."""
+        """Whether an exact search may decide what totals do not."""
         return any(self.needs) and (self.slices is not None or len(self.items) > 1)
 
     @cached_property
@@ -315,7 +313,7 @@ def _items(gangs: Sequence[Gang], ledger: Ledger) -> list[Item]:
 
 
 def _parted(demand: Demand) -> Demand | None:
-    """The demand of members that are several parts, or of which some are, as slices; None for any other (L7)."""
+    """The demand of members that are several parts, or of which some are, as slices; None for any other."""
     if not any(item.shape.constraints.affinity for item in demand.items) or sum(demand.needs) < sum(
         len(item.pods) for item in demand.items
     ):

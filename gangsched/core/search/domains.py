@@ -1,4 +1,4 @@
-"""Domains: in which parts of the cluster a group is tried, and in which order (L4, L5, L9, L10).
+"""The parts of the cluster in which a group is tried, and their order.
 
 Invariant: a gang's requirements hold in every scope that is tried: one domain of each required level, and one GPU
 product if required. Every domain is checked, by totals and then by exact packing, without a limit on the number.
@@ -81,9 +81,7 @@ class Domains:
         return enough, holds
 
     def order(self, domains: Ints, demand: Demand, *, first: Bools | None = None) -> list[int]:
-        """Order of domains: those with members first, then the `first`, then by soft preferences, least room and name
-        (L10).
-        """
+        """Order of domains: with members first, then the `first`, then by soft preferences, least room and name."""
         ledger, size = demand.ledger, self.level.size
         room, penalty = np.zeros(size, dtype=np.int64), np.zeros(size, dtype=np.int64)
         for i, item in enumerate(demand.items if len(domains) > 1 else ()):
@@ -103,7 +101,7 @@ class Domains:
 def required_keys(group: Group, ledger: Ledger | None = None) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The node labels of the levels that the group requires, and all labels whose values its nodes must share.
 
-    With a ledger, these include labels that the members require of each other by terms (L7), which running pods may
+    With a ledger, these include labels that the members require of each other by terms, which running pods may
     change.
     """
     by_terms = required_by_terms(group, ledger) if ledger is not None else ()
@@ -114,7 +112,7 @@ def required_keys(group: Group, ledger: Ledger | None = None) -> tuple[tuple[str
 
 
 def in_domains(needs: Sequence[Need], group: Group, ledger: Ledger) -> tuple[Need, ...]:
-    """The needs, each with the node labels of which one domain must hold its pods (L18)."""
+    """Yield each need with the node labels for which one domain must hold all of its pods."""
     topology, must = required_keys(group)
     if not must:
         return tuple(needs)
@@ -128,7 +126,7 @@ def member_nodes(group: Group, table: NodeTable) -> Ints:
 
 
 def pinned(group: Group, ledger: Ledger) -> Scope | None:
-    """The required domain with most members of the group, in which the other members must be placed (L8); None if there
+    """The required domain with most members of the group, in which the other members must be placed; None if there
     is none.
     """
     domains = Domains.required(group, ledger.table, ledger)
@@ -317,7 +315,7 @@ class Required:
 
 
 def fits(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> bool | None:
-    """Whether a required domain holds what the gangs need, as in `Required.fits`; None also if no domain is
+    """Whether a required domain holds what the gangs need (see `Required.fits`); None if unknown, or if no domain is
     required.
     """
     required = Required.of(group, Demand.of_all(group, gangs, ledger))
@@ -325,7 +323,7 @@ def fits(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> bool | None:
 
 
 def _told(domains: Domains, best: int, holds: Ints, demand: Demand, *, is_home: bool) -> str:
-    """The message of a refusal: what the best domain lacks, and why the others are refuted (M1). If members are in a
+    """The message of a refusal: what the best domain lacks, and why the others are refuted. If members are in a
     domain already, only that one is named.
     """
     size, needed = domains.level.size, sum(demand.needs)

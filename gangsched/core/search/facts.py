@@ -1,4 +1,4 @@
-"""Facts: refuted packings, identified by content, and the packing that a plan did not finish (L15, L17).
+"""Facts: refuted packings, identified by content, and the packing that a plan did not finish.
 
 Invariant: a fact stays true whatever changes in the cluster, because it is about numbers, not nodes. Dropping a fact
 costs only work.

@@ -5,7 +5,7 @@ rejects hopeless cases; then a few other orders are tried, then an exact search.
 clock. Inside a required domain the exact search continues in the next plan until it has found places or refuted all of
 them; otherwise it makes at most `STEPS` choices, for groups that need at most `PODS` members. It looks for *any*
 placement, not the best. For shapes whose members affect each other, only the other orders are tried, except if their
-terms are topology constraints (L7).
+terms are topology constraints.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which domains of a level could hold a demand, by totals, cached from plan to plan (L11, L15, L17, L18).
+"""Which domains of a level could hold a demand, by totals, cached from plan to plan.
 
 Invariant: a cached result is about the current room of the domain's nodes; only domains with a changed node are
 evaluated again. Results of searches are cached as well. It is an input of the plan that costs work when it is lost, and
@@ -67,8 +67,8 @@ class Contents:
         return known
 
     def judgment(self, key: Hashable, size: int) -> _Judgment:
-        """The cache entry with a name, in which every value may be outdated; the most recently used entries are dropped
-        last.
+        """The cache entry of this name; any of its values may be outdated. The least recently used entries are dropped
+        first.
         """
         made = self.kept.pop(key, None)
         if made is None:

@@ -1,4 +1,4 @@
-"""Kinds of pods and slices of a demand: those that are equal for a packing are one kind, with a number (L12).
+"""Pods and slices of a demand, numbered by kind: those that are interchangeable in a packing are of one kind.
 
 Invariant: every member that may be placed is in one item, and every slice has one kind.
 """
@@ -32,8 +32,8 @@ class Item:
     """The pending members of one gang (by index in the group) that have one shape, in placing order.
 
     `pinned` members can only be placed where their volumes exist or are being provisioned; they are separate items.
-    Members count towards need number `need`, or belong to slices of layer `home`; `pins` are the domains in which they
-    must be, by label and code.
+    `need` is the index of the need that the members count towards; if they are in slices, `home` is the layer of these.
+    `pins` are the domains, as pairs of label and code, in which they must be.
     """
 
     gang: int
@@ -66,8 +66,8 @@ class Slices:
 
 
 def layers_of(stated: Sequence[Sequence[SliceLayer]], table: NodeTable) -> tuple[tuple[str, ...], bool]:
-    """The labels of all gangs' slices, the coarsest first, and whether each domain is inside one domain of the previous
-    label.
+    """The labels of all gangs' slices, the coarsest first, and whether they are nested: each domain is inside one
+    domain of the previous label.
     """
     different = list(dict.fromkeys(tuple(layer.topology for layer in layers) for layers in stated if layers))
     if len(different) == 1:
@@ -85,7 +85,7 @@ def layers_of(stated: Sequence[Sequence[SliceLayer]], table: NodeTable) -> tuple
 
 @dataclass(slots=True)
 class Kinds:
-    """Collects pods and slices into kinds; `like` maps a shape to another one with which it is equal (L7)."""
+    """Collects pods and slices into kinds; `like` maps a shape to another one with which it is equal."""
 
     ledger: Ledger
     layers: Sequence[str]

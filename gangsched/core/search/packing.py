@@ -1,4 +1,4 @@
-"""Packing: an exact search for places, over nodes and over domains inside a region (L6, L13, L14, L21).
+"""Packing: an exact search for places, over nodes and over domains inside a region.
 
 Invariant: it depends on numbers only, not on names, so a refuted problem is refuted wherever the numbers are equal. It
 ends with places, or once every choice is refuted by sums or an exhausted search; if work runs out it continues later
@@ -114,7 +114,7 @@ class PackingProblem:
 
     @cached_property
     def bound_kinds(self) -> tuple[tuple[int, ...], ...]:
-        """By layer: kinds whose pieces must all be placed in the current block."""
+        """For each layer, the kinds whose pieces must all be placed in the current block."""
         return tuple(
             tuple(t for t, kind in enumerate(self.kinds) if kind.home == layer) for layer in range(self.layers)
         )
@@ -144,7 +144,7 @@ class PackingProblem:
 
     @cached_property
     def rows(self) -> tuple[tuple[int, int], ...]:
-        """Resources and amounts used to refute by totals: at most ⌊free/amount⌋ pieces fit per node (L11)."""
+        """Resources and amounts used to refute by totals: at most ⌊free/amount⌋ pieces fit per node."""
         asked = {(r, a) for t in self.pods for r, a in enumerate(self.kinds[t].asks) if a}
         return tuple(sorted({*asked, *((r, 1) for r, _ in asked)}))
 

@@ -1,4 +1,4 @@
-"""Parts of a tree as slices: what requires domains is packed exactly, beside what does not (I9, L13).
+"""Parts of a tree as slices: what requires domains is packed exactly, beside what does not (I9).
 
 Invariant: each gang of the parts is in exactly one entry. A part that requires a domain is one slice, with a slice
 inside it for each part of it that requires a smaller one; members that run pin their part instead.

@@ -1,4 +1,4 @@
-"""Preferred levels: the scopes in which a whole group is tried before only its required levels apply (L5).
+"""Preferred levels: the scopes in which a whole group is tried before only its required levels apply.
 
 If the gang declares a level, this is the finest level, from the declared one upwards, at which one domain holds all
 members; if there is none, the fewest domains of the declared level. Gangs with accelerators that declare no level

@@ -1,5 +1,4 @@
-"""Slices: members of a gang that must be together, and the domains that running members determine for the others (L6,
-L8).
+"""Slices: members of a gang that must be together, and the domains that running members determine for the others.
 
 Invariant: every waiting member is in exactly one unit: a slice, or what waits of a slice that runs in part. Slice i of
 a layer of size k consists of the existing members with index i·k to i·k + k - 1. Members without indexes fill slices in

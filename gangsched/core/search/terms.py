@@ -1,11 +1,11 @@
-"""Required pod terms as topology: members that must be together, and parts of a gang that must be apart (L7).
+"""Required pod terms as topology: members that must be together, and parts of a gang that must be apart.
 
 A *part* is a set of members whose one required affinity selects all of them and no running pod: the members start in
 one domain of its label. Anti-affinity between parts keeps their domains apart, as with JobSet's exclusive placement.
 Terms that match running pods exclude nodes.
 
 Invariant: if `Terms` are returned, placing a member has no other effect on the nodes of other members, so a packing is
-exact. If not (None), the order of placing matters, and only rounds decide (L16).
+exact. If not (None), the order of placing matters, and only rounds decide.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class _Compared:
 
     @property
     def firsts(self) -> list[Pod]:
-        """The first member of each class."""
+        """The first member of each class of interchangeable members."""
         return [own[0][1] for own in self.classes]
 
 

@@ -183,7 +183,7 @@ class Connection(asyncio.Protocol):
     # --- what asyncio calls -----------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Ready for the first request."""
+        """Called once the connection is open."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is none of asyncio's classes
         keep_transport_alive(transport)
         self.open = True

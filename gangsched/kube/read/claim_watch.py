@@ -1,4 +1,4 @@
-"""When devices are to be read: not before a pod needs some, so that clusters without them pay nothing (A29)."""
+"""When devices are to be read: not before a pod needs some, so that clusters without them pay nothing."""
 
 from __future__ import annotations
 

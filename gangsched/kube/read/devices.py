@@ -76,7 +76,7 @@ def claim_asks(namespace: str, name: str, uid: str, spec: Wired, status: Wired) 
 
 
 def has_more(spec: Wired) -> bool:
-    """Whether an allocation needs more fields of the claim than are decoded: driver configs or tolerations."""
+    """Whether an allocation would need driver configs or tolerations of the claim, which are not decoded."""
     devices = spec.get("devices") or {}
     asked = [each.get("exactly") or {} for each in devices.get("requests") or ()]
     asked += [sub for each in devices.get("requests") or () for sub in each.get("firstAvailable") or ()]

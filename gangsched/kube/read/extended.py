@@ -1,4 +1,4 @@
-"""The requests of the claim that a pod gets for extended resources which a DeviceClass serves (A6).
+"""The requests of the claim that a pod gets for extended resources which a DeviceClass serves.
 
 They are formed as kube-scheduler forms them (1.36, dynamicresources/extendeddynamicresources.go): a request for each
 container that lives as long as the pod, and one for all init containers that end before others start, which use the

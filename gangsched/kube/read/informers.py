@@ -97,8 +97,8 @@ class Informers:
         self._synced = synced | {"podgroups": self.pod_groups.synced}
 
     def deliver_to(self, sink: Sink) -> None:
-        """Deliver all messages to `sink`, including earlier ones; a sink set later receives all known objects
-        instead.
+        """Deliver all messages to `sink`, the first one including earlier messages; a sink that replaces another first
+        receives all known objects.
         """
         if self._is_early:
             told, self._early, self._is_early = self._early, [], False

@@ -216,7 +216,7 @@ def _device(result: DeviceResult) -> tuple[object, ...]:
 
 
 def may_be_done(fault: Fault) -> bool:
-    """Whether the request may have been carried out, or may be sent again."""
+    """Whether the result of the request is uncertain, or the request may be sent again."""
     return not isinstance(fault, ApiFault) or not fault.is_status or fault.status >= SERVER_ERROR or fault.status == 429
 
 

@@ -1,4 +1,4 @@
-"""Claims for extended resources: the only objects that gangsched creates and deletes for pods (A6).
+"""Claims for extended resources: the only objects that gangsched creates and deletes for pods.
 
 Invariant: the name of such a claim has the uid of its pod, so that a request whose answer was lost is never carried out
 twice, and only a claim whose controller is that pod is used or deleted. The containers of the pod learn from its status

@@ -127,14 +127,14 @@ class Outbox(Generic[V]):
                 self._enqueue(order)
 
     def answered(self, key: Hashable) -> None:
-        """Release the write that waits until a bind is answered."""
+        """Send the write of this key that waits for the answer to a bind."""
         order = self._orders.get(key)
         if order is not None and order.stage is _Stage.AWAITING_BIND:
             self._enqueue(order)
 
     def carry(self, key: Hashable) -> V | None:
-        """The unsent value of `key` if it is to be written now, for another write of the same object to carry; that
-        write ends in `carried`. Newer values wait meanwhile.
+        """Take the unsent value of `key`, if it may be written now, to include it in another write of the same object.
+        The result is reported with `carried`; newer values wait until then.
         """
         order = self._orders.get(key)
         if order is None or order.stage is _Stage.SENDING or self._writer.due(order.value) is not IsDue.NOW:
@@ -143,7 +143,9 @@ class Outbox(Generic[V]):
         return order.value
 
     def carried(self, key: Hashable, *, is_written: bool) -> None:
-        """The write that carried the value of `key` has ended; it is queued again unless it was written."""
+        """Record the result of the write that included the value of `key`; the value is queued again unless it was
+        written.
+        """
         order = self._orders[key]
         self.counts.skipped += is_written
         if order.newer is not None or not is_written:

@@ -26,12 +26,12 @@ class InFlight:
         self._number = 0
 
     def begin(self) -> None:
-        """A request is to be sent."""
+        """Record that a request is about to be sent."""
         self._number += 1
         self.idle.clear()
 
     def end(self) -> None:
-        """A request was answered, or is not sent."""
+        """Record that a request was answered, or will not be sent."""
         self._number -= 1
         if not self._number:
             self.idle.set()

@@ -1,7 +1,7 @@
-"""Which conditions of pods wait for a write about the pod's nomination, and which that write carries (V12, V13).
+"""Conditions of pods that wait for a write about the pod's nomination, or become a part of that write (V12, V13).
 
-Invariant: a nomination and the condition of its pod are one write, as kube-scheduler's are. A refusal comes after the
-nomination is cleared, since autoscalers pass over a pod that is refused and nominated.
+Invariant: a nomination and the condition of its pod are one write, as in kube-scheduler. A refusal is written after the
+nomination is cleared, since autoscalers ignore a pod that has a nomination.
 """
 
 from __future__ import annotations
@@ -17,17 +17,19 @@ class Conditions(Protocol):
     """Conditions of pods that wait to be written."""
 
     def carry(self, uid: str) -> SetPodCondition | None:
-        """The condition of a pod, if one waits, for another write to carry; `carried` ends that."""
+        """Take the waiting condition of a pod, None if there is none, to include it in another write; report the result
+        with `carried`.
+        """
 
     def carried(self, order: SetPodCondition, *, is_written: bool) -> None:
-        """The other write was made, or could not be."""
+        """Record whether the write that included the condition succeeded."""
 
     def cleared(self, uid: str) -> None:
-        """The nomination of a pod is cleared, or cannot be."""
+        """Record that the nomination of a pod was cleared, or could not be."""
 
 
 class Preceding:
-    """Writes about nominations that are ordered; `conditions` wait for them."""
+    """Requested writes about nominations; `conditions` wait for them."""
 
     def __init__(self) -> None:
         self.conditions: Conditions | None = None
@@ -36,7 +38,7 @@ class Preceding:
         self._clearing: Counter[str] = Counter()
 
     def ordered(self, order: PreemptionOrder) -> None:
-        """Record an order."""
+        """Record the writes that an order requests."""
         match order:
             case PreparePreemption():
                 self._nominating.update(member.uid for member in order.members)
@@ -44,22 +46,24 @@ class Preceding:
                 self._clearing.update(member.uid for member in order.members)
 
     def precedes(self, condition: SetPodCondition) -> bool:
-        """Whether a write about the pod's nomination comes before this condition, or carries it."""
+        """Whether this condition must wait for a write about the pod's nomination."""
         uid = condition.uid
         return uid in self._nominating or (uid in self._clearing and condition.reason != Reason.PREEMPTING)
 
     def nominates(self, uid: str) -> SetPodCondition | None:
-        """The nomination of a pod is about to be written; returns what it carries, which ends in `nominated`."""
+        """Record that the nomination of a pod is about to be written; return the condition to include, whose result
+        goes to `nominated`.
+        """
         _less(self._nominating, uid)
         return self.conditions.carry(uid) if self.conditions is not None else None
 
     def nominated(self, told: SetPodCondition | None, *, is_written: bool) -> None:
-        """The nomination that carried this condition was written, or could not be."""
+        """Record whether the write of a nomination and of this condition succeeded."""
         if told is not None and self.conditions is not None:
             self.conditions.carried(told, is_written=is_written)
 
     def cleared(self, uid: str) -> None:
-        """An order to clear the nomination of a pod is carried out."""
+        """Record that one order to clear the nomination of a pod was carried out."""
         _less(self._clearing, uid)
         if uid not in self._clearing and self.conditions is not None:
             self.conditions.cleared(uid)

@@ -109,14 +109,16 @@ class StatusWriter:
         self.conditions.answered(uid)
 
     def carry(self, uid: str) -> SetPodCondition | None:
-        """The condition of a pod that is about to be written, for its nomination to carry; `carried` ends that."""
+        """Take the waiting condition of a pod, None if there is none, to include it in the write of its nomination;
+        report the result with `carried`.
+        """
         found = self.conditions.carry(uid)
         if found is None:
             self.conditions.answered(uid)
         return found
 
     def carried(self, order: SetPodCondition, *, is_written: bool) -> None:
-        """The nomination that carried the condition was written, or could not be."""
+        """Record whether the write of the nomination and of the condition succeeded."""
         if is_written:
             self._pods.has_written(order)
         self.conditions.carried(order.uid, is_written=is_written)
@@ -186,7 +188,7 @@ class TimeoutAnnotations:
         self._client = client
 
     def due(self, order: MarkTimedOut) -> IsDue:
-        """Always now."""
+        """Return NOW: the annotation is not delayed by binds."""
         return IsDue.NOW
 
     async def write(self, order: MarkTimedOut) -> None:
@@ -195,7 +197,7 @@ class TimeoutAnnotations:
 
 
 def not_scheduled(order: SetPodCondition, now: datetime) -> dict[str, str]:
-    """The condition PodScheduled=False of an order, since `now`."""
+    """The condition PodScheduled=False that an order requests, with the transition time `now`."""
     return {
         "type": "PodScheduled",
         "status": "False",

@@ -69,7 +69,7 @@ class VolumeBinder:
         self._queue: asyncio.Queue[BindOrder] = asyncio.Queue()
 
     def submit(self, orders: Sequence[BindOrder]) -> None:
-        """Pass on binds without claims, and start to carry out the other orders."""
+        """Pass binds without claims to the binder, and start to carry out the other orders."""
         self._binds.submit([order for order in orders if isinstance(order, Bind) and not order.claims])
         for order in orders:
             if order.claims:

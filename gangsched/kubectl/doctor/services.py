@@ -79,7 +79,7 @@ def scheduler(client: BlockingClient) -> Scheduler:
 
 
 def gpu_policy(settings: Mapping[str, Any]) -> GpuPolicy:
-    """The accelerators according to these settings, in which a list may be a text with commas."""
+    """The accelerators that these settings name; a list may be given as a text with commas."""
     stated = settings.get("accelerators") or ()
     names = stated.split(",") if isinstance(stated, str) else map(str, stated)
     return GpuPolicy(accelerators=frozenset(name.strip() for name in names))

@@ -1,4 +1,4 @@
-"""When nominations are checked: now, because something changed, or at a deadline or the end of a vacant place.
+"""When each nomination is checked next: at once after a change, at its deadline, or when a vacant place expires.
 
 Invariant: a nomination has one such time, so no turn scans all nominations; and no turn checks more than
 `CHECKED_AT_ONCE`, those that changed first before the others.

@@ -185,7 +185,7 @@ class Promised:
     # --- what must be checked ---------------------------------------------------------------------------------------
 
     def follow(self) -> None:
-        """Share out anew the places on nodes whose pods or promises changed since the last call.
+        """Distribute the free room again among the places on nodes whose pods or promises changed since the last call.
 
         Once for all changes: hundreds of nominations that begin and end in one plan are on the same nodes.
         """

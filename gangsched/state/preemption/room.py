@@ -71,7 +71,7 @@ class Room:
         return next((self._why(each) for each in places if not self._fits(claim, each)), "")
 
     def keeps(self, nodes: Set[str]) -> bool:
-        """Whether all members that were promised room on these nodes fit there, if only room matters to them.
+        """Whether all members that were promised room on these nodes fit there, by totals of room alone.
 
         Evaluated once per node, however many nominations depend on it.
         """
@@ -126,7 +126,7 @@ class Room:
         return in_turn[0]
 
     def spares(self, claim: RoomClaim, places: Sequence[Placement], pods: Sequence[Placed]) -> bool:
-        """Whether all promises can be kept if these pods stay; if so, they stay from then on.
+        """Whether all promises can be kept if these pods stay; if so, later calls treat them as staying.
 
         Filters check the members of `claim` again, since spread and affinity may require that other pods are gone.
         """

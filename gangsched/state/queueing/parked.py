@@ -52,7 +52,7 @@ class _Kind:
 
     @cached_property
     def rows(self) -> Mapping[tuple[str, ...], tuple[tuple[str, int, int], ...]]:
-        """By labels `within`, totals that one domain must have: ⌊free/a⌋ of a resource, and the required number (L11).
+        """By labels `within`, totals that one domain must have: ⌊free/a⌋ of a resource, and the required number.
 
         Only for groups with several needs: for a single need, the room for its shape is more precise.
         """

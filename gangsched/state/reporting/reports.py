@@ -87,7 +87,7 @@ class Reports:
         return self._due.next_s()
 
     def take(self, registry: Registry, *, now_s: float, wall: str, everything: bool = False) -> list[Report]:
-        """Reports that are due, the earliest first: those for which a turn has time, or with `everything` all pending
+        """Reports that are due, the earliest first: as many as one turn has time for or, with `everything`, all pending
         ones.
         """
         reports: list[Report] = []
@@ -101,7 +101,7 @@ class Reports:
         return reports
 
     def announce(self, record: GangRecord, verdict: Verdict) -> list[RecordEvent]:
-        """The Event about a verdict that must be written whatever follows (semantics T2, D1)."""
+        """The Events about a verdict that are written even if the verdict changes at once (semantics T2, D1)."""
         told = verdict.told
         return list(self._event(record, told.reason.value, told.message, text=told.text, once=True))
 

@@ -178,7 +178,7 @@ def _conditions(facts: Mapping[str, Fact], pod_group: PodGroup, wall: str) -> li
 
 
 def has_started(record: GangRecord, gang: Gang) -> bool:
-    """Whether one gang of an object that declares several is scheduled, or has no pods to wait for."""
+    """Whether one of an object's several gangs is scheduled, or needs no pods."""
     return gang.min_member == 0 or _has_minimum(gang, counts(record))
 
 
@@ -276,7 +276,9 @@ def unchanged(wanted: Mapping[str, object], stored: object) -> bool:
 
 
 def facts_aside(status: Mapping[str, object]) -> dict[str, object]:
-    """The status without the messages of the conditions `Scheduled` and `Reserved`, which have changing facts."""
+    """The status without the messages of the conditions `Scheduled` and `Reserved`, whose counts and times change
+    often.
+    """
     entries = (entry | {"message": ""} if entry["type"] in FACTUAL_TYPES else entry for entry in _entries(status))
     return {**status, "conditions": list(entries)}
 

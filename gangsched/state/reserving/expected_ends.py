@@ -115,7 +115,7 @@ class ExpectedEnds:
         return news
 
     def forget_gone(self) -> None:
-        """Drop deleted pods now, because no caller needs their changes."""
+        """Drop deleted pods that are still stored because `take_news` would report their changes."""
         for name in self._cluster.touched & self._on.keys():
             there, before = self._cluster.residents(name), self._on[name]
             stay = tuple([each for each in before if each.pod.uid in there])

@@ -84,8 +84,8 @@ class Ineligible:
         return found
 
     def next_s(self, behind_s: float) -> Iterable[float]:
-        """Monotonic time at which the next group will be in `over` without an event; `behind_s` is the monotonic time
-        at epoch 0.
+        """Monotonic time at which the ineligibility of the next group ends by itself; `behind_s` is added to epoch
+        seconds to get monotonic ones.
         """
         if self._waits and self._ineligible:
             yield self._compared_s + COMPARED_EVERY_S

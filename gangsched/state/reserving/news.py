@@ -38,7 +38,9 @@ class News:
     def note(
         self, node: str, before: Sequence[Occupant], now: Sequence[Occupant], *, early_by_s: float, wall_s: float
     ) -> None:
-        """Compare the pods of a node before and now; a pod that leaves more than `early_by_s` too early counts."""
+        """Compare the pods of a node with the earlier ones; a pod that leaves more than `early_by_s` before its
+        expected end counts.
+        """
         ends_s = {each.pod.uid: each.ends_s for each in now}
         for each in before:
             if ends_s.get(each.pod.uid, wall_s) + early_by_s < each.ends_s:

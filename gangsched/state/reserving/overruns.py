@@ -1,8 +1,8 @@
 """Groups that run longer than declared (semantics H11).
 
 Invariant: an overrun is reported once per run of a group, when its first member exceeds its run time; for a plain pod
-once per declared value. Overruns that began before this process were reported by the earlier process. After a pod has
-run much longer than declared, the run times declared in its namespace are ignored for `ignore_s`.
+once per declared value. Overruns that began before the start of this process were reported by an earlier one. After a
+pod has run much longer than declared, the run times declared in its namespace are ignored for `ignore_s`.
 """
 
 from __future__ import annotations

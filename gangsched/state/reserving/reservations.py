@@ -1,4 +1,4 @@
-"""Reservations between plans: what exists, who may be a head, and when they need a plan (H3, H12, H17).
+"""Reservations between plans: what exists, who may be a head, and when they need a plan (H3, H12).
 
 Invariant: plans make decisions, and this module stores them. It reads no members or groups while no group waits for
 room. Reservations are recomputed at most once a second after a change that could let a head start earlier; each plan
@@ -42,7 +42,7 @@ from gangsched.state.reserving.news import takes_one
 from gangsched.state.reserving.waiting import Waiting
 
 EVERY_S: Final = 1.0
-"""How often reservations are made anew for what happened in the cluster (H17)."""
+"""How often reservations are made anew for what happened in the cluster."""
 FORGET_S: Final = 10.0
 """Where no reservation stands for so long, what was remembered for the next plan that makes one is forgotten."""
 MADE_AT_MOST: Final = 2
@@ -124,7 +124,7 @@ class StandingReservations:
     def cluster_changed(
         self, freed: Set[str], snapshot: Snapshot, now_s: float, *, evicting: Container[str] = ()
     ) -> None:
-        """Record that pods or nodes changed; a head is tried before other groups if its `freed` nodes may help.
+        """Record that pods or nodes changed; a head that the `freed` nodes may help is tried before other groups.
 
         `snapshot` is without holds; heads that are `evicting` may have more room than it shows (H11).
         """

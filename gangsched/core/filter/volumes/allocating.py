@@ -1,4 +1,4 @@
-"""Decisions about ResourceClaims for which devices were chosen: what will be written to them."""
+"""Selections (decisions about one claim) for ResourceClaims whose devices were chosen."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def allocating(
 
 
 def following(claim: ResourceClaim, node: str, consumer: GroupConsumer | None = None) -> Selection:
-    """The decision to use the devices of a node that are allocated to a claim for another pod."""
+    """The decision that a pod uses a claim whose devices are allocated for another pod, for which it waits."""
     return Selection(
         namespace=claim.namespace,
         name=claim.name,

@@ -1,7 +1,7 @@
-"""Devices for the claims of the pods that a plan places: each claim's once, also of one that several pods use (A13).
+"""Devices for the claims of the pods that a plan places; a claim that several pods use gets its devices once.
 
-Invariant: the devices of a claim are of one node. The first pod that the plan places decides for all that share it: the
-others go there too, and the pod placed first gets the claim allocated. Undoing a move restores everything.
+Invariant: the devices of a claim belong to one node. The pod of a shared claim that is placed first determines the node
+of the others, and the claim is allocated for that pod. Undoing a move restores everything.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class ClaimDevices:
         self._take(pod, node, _Move())
 
     def go(self, pod: Pod, node: int) -> None:
-        """Give back the devices of a pod that leaves its node."""
+        """Release the devices of a pod that is removed from its node."""
         is_placed = pod.uid in self._placed
         self._placed.discard(pod.uid)
         at, shared = self._devices.go(pod.uid, node), tuple(self._leave(pod))
@@ -178,7 +178,7 @@ class ClaimDevices:
         return self._sharers[key][0] if node is None and key in self._sharers else node
 
     def wanted(self, pod: Pod) -> WantedDevices:
-        """Devices that a pod needs, beside those that were chosen for claims which it shares with other pods."""
+        """Devices that a pod needs in addition to those of shared claims that have their devices already."""
         needs = self._needs(pod)
         if not needs.sharing:
             return WantedDevices(self._on_nodes(needs, needs.unallocated))
@@ -231,7 +231,7 @@ class ClaimDevices:
         return None if found is None else found.made
 
     def shares(self, pod: Pod) -> int:
-        """Number of pods that use a claim which the pod shares with them and which has no devices yet, at most."""
+        """Largest number of pods that use the same unallocated claim as this pod; 0 if it shares none."""
         return max((self._storage.shared[claim.key] for claim, _ in self._needs(pod).sharing), default=0)
 
     @property
@@ -240,14 +240,14 @@ class ClaimDevices:
         return bool(self._placed)
 
     def places(self, pod: Pod) -> bool:
-        """Whether the plan has placed the pod, which needs devices; what holds a node since before has decisions."""
+        """Whether this plan placed the pod. Pods that were placed before have their decisions already."""
         return pod.uid in self._placed
 
     # --- the decision -----------------------------------------------------------------------------------------------
 
     def decided(self, pod: Pod, node: str) -> tuple[Selection, ...] | None:
-        """The decisions about the unallocated claims of a pod that the plan placed on this node; None if devices were
-        not found in time.
+        """The decisions about the unallocated claims of a pod that the plan placed on this node; None if no devices
+        were found within the plan's work.
 
         Devices are chosen once for all pods of the plan (`DeviceUse`).
         """

@@ -42,10 +42,10 @@ class ClaimNeeds:
 
     `bound` are the volumes of bound claims (VolumeZone checks those in `zoned`), `unbound` the claims that wait for a
     node, smallest first. `exclusive` are keys of claims that only one pod at a time may use, `disks` all disks to
-    attach. `devices` are allocated ResourceClaims, `unallocated` those for which devices are chosen; these ask for what
-    `kind` says. Of them, `sharing` are those that several pods use, with the kind of each; the others ask for `own`.
-    `consumers` are the PodGroups that ResourceClaims are reserved for, by key of the claim.
-    `extended` is the claim that gangsched makes for extended resources, which differs by node and is in none of these.
+    attach. `devices` are allocated ResourceClaims; for the `unallocated` ones, which request `kind` together, devices
+    are chosen. `sharing` are the unallocated claims that several pods use, each with its kind; `own` is the kind of the
+    others. `consumers` are the PodGroups that ResourceClaims are reserved for, by key of the claim. `extended` is the
+    claim that gangsched makes for extended resources, which differs by node and is in none of these.
     """
 
     problem: Refusal | None = None

@@ -104,9 +104,10 @@ def _lacking(pod: Pod, wanted: WantedDevices, occupancy: Occupancy) -> Bools | N
 
 
 def room_for_sharers(pod: Pod, count: int, room: Ints, occupancy: Occupancy) -> Ints:
-    """`room` on the nodes where most of the next `count` pods fit, which are alike and may share a claim with the pod.
+    """`room`, reduced to the nodes that fit most of the next `count` pods, which are equal to this one and may share
+    its claims.
 
-    Devices of a claim are of one node, so whoever is placed first decides for all.
+    The devices of a claim belong to one node, so the first of these pods determines the node of all.
     """
     sharers = min(count, occupancy.storage.shares(pod))
     if sharers < 2 or occupancy.storage.wanted(pod).at is not None:

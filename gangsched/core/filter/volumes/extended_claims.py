@@ -1,4 +1,4 @@
-"""Claims for extended resources that a DeviceClass serves (A6): what a pod's claim requests on each node.
+"""Claims for extended resources that a DeviceClass serves: what a pod's claim requests on each node.
 
 Invariant: a node that offers a resource by itself provides it, any other one through devices. So the claim differs by
 node, and on a node that offers all of them the pod needs none. kube-scheduler (1.36) forms the claim by node as well.

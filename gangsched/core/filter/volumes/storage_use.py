@@ -71,7 +71,7 @@ class Taken:
                     given.pop(name, None)
 
     def attach(self, disk: Disk, node: int, sign: int, size: int) -> None:
-        """Count one more (+1) or one less (-1) pod that uses the disk on the node."""
+        """Count a pod that starts (+1) or stops (-1) using the disk on the node."""
         counts = self.counts.setdefault(disk[0], np.zeros(size, dtype=np.int64))
         before = self.attached[disk][node]
         self.attached[disk][node] = after = before + sign
@@ -187,14 +187,14 @@ class StorageUse:
     # --- devices ----------------------------------------------------------------------------------------------------
 
     def allocated(self, pod: Pod, node: str) -> tuple[Selection, ...] | None:
-        """The decisions about the claims of a pod that the plan placed on this node; None if devices were not found in
-        time.
+        """The decisions about the claims of a pod that the plan placed on this node; None if no devices were found
+        within the plan's work.
         """
         decided = None if self.claim_devices is None else self.claim_devices.decided(pod, node)
         return None if decided is None else self.selected(pod) + decided
 
     def wanted(self, pod: Pod) -> WantedDevices:
-        """Devices that a pod needs, beside those that were chosen for claims which it shares with other pods."""
+        """Devices that a pod needs in addition to those of shared claims that have their devices already."""
         return WantedDevices() if self.claim_devices is None or not pod.claims else self.claim_devices.wanted(pod)
 
     def with_devices(self, pod: Pod, room: Ints) -> Ints:
@@ -210,7 +210,7 @@ class StorageUse:
         return room
 
     def shares(self, pod: Pod) -> int:
-        """Number of pods that use a claim which the pod shares with them and which has no devices yet, at most."""
+        """Largest number of pods that use the same unallocated claim as this pod; 0 if it shares none."""
         return 0 if self.claim_devices is None or not pod.claims else self.claim_devices.shares(pod)
 
     # --- what pods need ---------------------------------------------------------------------------------------------
