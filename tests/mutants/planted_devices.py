@@ -173,3 +173,42 @@ def each_member_adds_its_podgroup_once_more(_: Any) -> Any:
 @bug("A8", "state.device_binding:_consumers", GROUPS)
 def a_podgroup_without_running_pods_keeps_its_devices(_: Any) -> Any:
     return lambda claim, group: {*claim.reserved}
+
+
+SERVED = "unit/state/test_served.py"
+WRITES = "unit/kube/write/test_extended_claims.py"
+
+
+@bug("A6", "core.filter.volumes.extended_claims:is_as_made", SERVED)
+def a_claim_that_was_left_is_used_whatever_it_requests(_: Any) -> Any:
+    return lambda claim, made: True
+
+
+@bug("A6", "core.filter.volumes.extended_claims:ExtendedClaims._parted", SERVED)
+def devices_serve_what_a_plugin_offers(_: Any) -> Any:
+    return lambda self, served: iter([(self.table.everywhere(), served)])
+
+
+@bug("A6", "core.devices.device_index:DeviceIndex.offered", SERVED)
+def of_devices_only_one_is_offered(_: Any) -> Any:
+    return lambda self, node: 1
+
+
+@bug("A6", "state.storage_cache:StorageCache.was_deleted", SERVED)
+def a_deleted_claim_is_waited_for(_: Any) -> Any:
+    return lambda self, key: False
+
+
+@bug("A6", "state.device_binding:idle", SERVED)
+def a_claim_that_was_left_stays(_: Any) -> Any:
+    return lambda members, storage: iter(())
+
+
+@bug("A6", "kube.write.extended_claims:_of", WRITES)
+def a_claim_of_somebody_else_is_used(_: Any) -> Any:
+    return lambda selection, claim, uid: selection
+
+
+@bug("A6", "kube.write.extended_claims:next_version", WRITES)
+def what_is_deleted_may_be_used_at_once(_: Any) -> Any:
+    return lambda version: version

@@ -99,11 +99,12 @@ class ExtendedClaimWriter:
         Repeats until the result is certain. Raises only Fenced.
         """
         backoff = Backoff(0.1, 5.0, rng=self._runtime.rng)
-        refusals = 0
+        refusals, version = 0, selection.resource_version
         while True:
             claim = await self._claims.read(selection, backoff, is_certain=True)
             if not claim.uid:
-                return next_version(selection.resource_version)
+                return next_version(version)  # no plan uses it again before the watch shows that it is gone
+            version = claim.resource_version
             if claim.owner_uid != uid or claim.uid != (selection.uid or claim.uid) or {*claim.reserved} - {uid}:
                 return claim.resource_version
             if claim.deleting and not claim.allocated and FINALIZER not in claim.finalizers:

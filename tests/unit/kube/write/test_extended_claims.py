@@ -170,8 +170,10 @@ async def test_lost_answers_make_no_second_claim_and_leave_none(block: int) -> N
             assert api.pod, seed
         assert api.created <= 1, seed
         api.trouble_left = 6
-        await writers(api)[1].delete(selection(), "u")
+        is_there = api.claim is not None
+        version = await writers(api)[1].delete(selection(), "u")
         assert api.claim is None, seed
+        assert not is_there or int(version) > api.version, seed
         deleted += 1
     assert started > 150
     assert deleted == 250
