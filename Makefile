@@ -96,7 +96,7 @@ properties: install ## 2,000 generated cases of each property, and the long form
 		status=$$?; wait $$first || status=$$?; exit $$status
 
 .PHONY: nightly
-nightly: properties mutants sim parity crashes faults ## What takes hours: more cases and trials than the gate has
+nightly: properties device-gangs mutants sim parity crashes faults ## What takes hours: more cases and trials than the gate has
 
 mutants: install ## Plant known bugs one by one and see that the tests find each; PART=2/5 for the second fifth
 	@$(RUN)python -m tests.mutants.run --part $(or $(PART),1/1)
@@ -133,6 +133,10 @@ operators: install control-plane ## The real operators of docs/guides and Kueue,
 sim: install ## Play SEEDS=200 histories from SEED=0 on: the whole daemon on a virtual clock, with faults
 	@$(RUN)python -m tests.sim --seeds $(or $(SEEDS),200) --first $(if $(filter command line,$(origin SEED)),$(SEED),0) \
 	$(if $(SHOW),--show '$(SHOW)')
+
+.PHONY: device-gangs
+device-gangs: install ## Compare GANGS=8000 random gangs with devices from SEED=0 on with all choices of nodes and devices: 0 may differ
+	@$(RUN)python -m tests.properties.device_gangs --gangs $(or $(GANGS),8000) --first $(if $(filter command line,$(origin SEED)),$(SEED),0)
 
 .PHONY: rests
 rests: install ## Histories with rests, SEEDS=10000 from SEED=0 on: nobody sleeps wrongly, and at rest hardly anything is planned

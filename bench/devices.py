@@ -22,6 +22,7 @@ from gangsched.core.cycle import plan
 from gangsched.core.devices.device_index import DeviceIndex
 from gangsched.daemon import GC_THRESHOLDS
 from gangsched.model.devices import (
+    Attribute,
     Device,
     DeviceClaim,
     DeviceClass,
@@ -44,12 +45,17 @@ ROW = "{:>14}{:>9}{:>9}{:>11}{:>12}{:>12}{:>12}{:>12}"
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What each member asks for: `count` devices that match a selector, if there is one."""
+    """What each member asks for: `count` devices that match a selector, if there is one; all the same if `shared`.
+
+    `network`: number of devices of a pool that all nodes reach.
+    """
 
     name: str
     selector: str = ""
     count: int = 1
     alike: str = ""
+    network: int = 0
+    shared: bool = False
 
 
 CASES = (
@@ -57,13 +63,28 @@ CASES = (
     Case("selected", 'device.attributes["d"].model == "b"'),
     Case("linked", count=2, alike="d/link"),
     Case("scarce", 'device.attributes["d"].rare'),
+    Case("beside network", 'device.attributes["d"].model == "b"', network=400),
+    Case("network", 'device.attributes["d"].model == "n"', network=400),
+    Case("either", network=400),
+    Case("shared", 'device.attributes["d"].model == "n"', network=400, shared=True),
 )
 
 
-def index_of(nodes: int) -> DeviceIndex:
-    """Nodes of eight devices: two models, links of four, a uuid each, and a rare kind on one node in a hundred."""
+def index_of(nodes: int, network: int = 0) -> DeviceIndex:
+    """Nodes of eight devices: two models, links of four, a uuid each, and a rare kind on one node in a hundred.
+
+    And so many devices that all nodes reach.
+    """
     index = DeviceIndex()
     index.apply(DeviceClass("gpu"))
+    if network:
+        given: dict[str, Attribute] = {"model": ("string", "n"), "link": ("int", 0), "rare": ("bool", False)}
+        reached = tuple(
+            Device(name=f"n{n}", attributes={**given, "uuid": ("string", f"net-{n}")}) for n in range(network)
+        )
+        index.apply(
+            ResourceSlice(name="net", driver="d", pool="net", scope=NodeScope(everywhere=True), devices=reached)
+        )
     for n in range(nodes):
         devices = tuple(
             Device(
@@ -89,7 +110,7 @@ def asked(case: Case, members: int, nodes: int, index: DeviceIndex) -> tuple[Sna
     constraints = (DeviceConstraint(case.alike),) if case.alike else ()
     claims, pods = {}, []
     for n in range(members):
-        name = f"c{n}"
+        name = "c" if case.shared else f"c{n}"
         asks = DeviceClaim(
             namespace=builders.NAMESPACE, name=name, uid=name, requests=((request,),), constraints=constraints
         )
@@ -97,7 +118,8 @@ def asked(case: Case, members: int, nodes: int, index: DeviceIndex) -> tuple[Sna
         claims[claim.key] = claim
         pods.append(builders.pod(f"p{n}", gpus=0, claims=(ClaimUse(name, device=True),)))
     seen = builders.snapshot([builders.node(f"n{n}", 0) for n in range(nodes)])
-    return dataclasses.replace(seen, storage=Storage(devices=claims, allocator=index)), pods
+    shared = dict.fromkeys(claims, members) if case.shared else {}
+    return dataclasses.replace(seen, storage=Storage(devices=claims, shared=shared, allocator=index)), pods
 
 
 def decided(seen: Snapshot, pods: Sequence[Pod]) -> tuple[int, list[float]]:
@@ -119,6 +141,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--nodes", type=int, default=5_000)
     parser.add_argument("--members", type=int, default=1_000)
     parser.add_argument("--goal-ms", type=float, default=50.0, help="the most that a single plan may take (default 50)")
+    parser.add_argument("--case", default="", help="only this case")
     parser.add_argument("--json", action="store_true", help="print one JSON object per case")
     given = parser.parse_args(argv)
     gc.set_threshold(*GC_THRESHOLDS)
@@ -126,7 +149,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not given.json:
         print(ROW.format("case", "started", "plans", "cold ms", "longest ms", "warm plans", "warm ms", "longest ms"))
     for case in CASES:
-        index = index_of(given.nodes)
+        if given.case not in {"", case.name}:
+            continue
+        index = index_of(given.nodes, case.network)
         seen, pods = asked(case, given.members, given.nodes, index)
         gc.collect()
         gc.freeze()

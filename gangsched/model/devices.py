@@ -74,6 +74,7 @@ class Device(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A device of a slice.
 
     Names of attributes and capacities may omit the driver's domain. `shared`: the device allows several allocations.
+    `binds_to_node`: a claim that has it can only be used on the node for which it was allocated.
     `conditional`: it can be used only once some conditions hold, for which gangsched does not wait.
     """
 
@@ -84,6 +85,7 @@ class Device(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     scope: NodeScope = NodeScope()
     taints: tuple[Taint, ...] = ()
     shared: bool = False
+    binds_to_node: bool = False
     conditional: bool = False
     unknown: str = ""
 
@@ -211,13 +213,12 @@ class MadeClaim(msgspec.Struct, frozen=True, gc=False):
 
 
 class DeviceAllocation(msgspec.Struct, frozen=True, gc=False):
-    """The devices of one node that were chosen for a claim.
+    """The devices that were chosen for a claim.
 
     `configs` are the configs of the device classes as JSON, each with the requests that it is for. `reads`: the claim
     has configs or tolerations, which are read when the allocation is written.
     """
 
-    node: str
     results: tuple[DeviceResult, ...]
     configs: tuple[tuple[tuple[str, ...], str], ...] = ()
     reads: bool = False

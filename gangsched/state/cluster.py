@@ -238,7 +238,7 @@ class Cluster:
     def take_freed(self) -> set[str]:
         """Nodes with a change since the last call that may help a refused group (semantics Q3)."""
         freed, self._freed, self._all_freed = set(self._nodes) if self._all_freed else self._freed, set(), False
-        return freed | (self.storage_cache.take_freed() & self._nodes.keys())
+        return freed | self.storage_cache.take_freed(self._nodes.keys())
 
     def take_pods_changed(self) -> bool:
         """Whether pods moved or changed labels since the last call, which may affect inter-pod constraints (Q3)."""

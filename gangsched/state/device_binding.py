@@ -31,7 +31,7 @@ def has_devices(selection: Selection, member: Member, wait: ClaimsWait, storage:
     results = claim.asks.results if claim.asks is not None else None
     if results is None or {each.id for each in results} != {each.id for each in allocation.results}:
         raise ClaimsRefused(f'resourceclaim "{selection.name}" has been changed by another client')
-    if rival := storage.allocator.rival(selection.key, results, allocation.node):
+    if rival := storage.allocator.rival(selection.key, results):
         raise ClaimsRefused(rival)
     return True
 

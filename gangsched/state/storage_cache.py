@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Set
 from typing import Any
 
 from gangsched.core.devices.device_index import DeviceIndex
+from gangsched.core.devices.located import EVERY_NODE
 from gangsched.model.devices import DeviceResult, DeviceTaintRule, ResourceSlice
 from gangsched.model.objects import Pod, PodGroup
 from gangsched.model.storage import (
@@ -137,10 +138,10 @@ class StorageCache:
         """The devices of nodes; None if gangsched does not allocate devices."""
         return self._allocator
 
-    def take_freed(self) -> set[str]:
-        """Nodes with devices that changed since the last call."""
+    def take_freed(self, nodes: Set[str]) -> set[str]:
+        """Those of the nodes with devices that changed since the last call."""
         freed, self._freed = self._freed, set()
-        return freed
+        return {*nodes} if EVERY_NODE in freed else freed & nodes
 
     def take_sliced(self) -> set[str]:
         """Nodes whose slices changed since the last call."""

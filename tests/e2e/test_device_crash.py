@@ -44,7 +44,7 @@ CASES = [
     for fits in (True, False)
     if fits or number <= 2 * MEMBERS  # a bound pod stays where it is
 ]
-SHARED = [
+KILLS_SHARED = [
     pytest.param(number, id=f"{number}-{time}") for time in range(TIMES) for number in AFTER if number <= SHARED_WRITES
 ]
 EXTENDED = [
@@ -106,7 +106,7 @@ def test_a_kill_after_any_write_leaves_nothing_half(
             daemon.kill()
 
 
-@pytest.mark.parametrize("number", SHARED)
+@pytest.mark.parametrize("number", KILLS_SHARED)
 def test_a_kill_after_any_write_for_a_claim_that_all_share(
     plane: ControlPlane, api: Api, deadly: tuple[FaultProxy, DeadlyForClaims], number: int
 ) -> None:

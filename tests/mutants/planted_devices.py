@@ -7,6 +7,7 @@ from typing import Any
 
 from gangsched.core.devices.cel.faults import SelectorError
 from gangsched.core.devices.search import Status
+from gangsched.core.filter.volumes.claim_devices import WantedDevices
 from tests.mutants.mutant import bug, swapped
 
 PROGRAMS = "unit/core/devices/cel/test_programs.py"
@@ -212,3 +213,32 @@ def a_claim_of_somebody_else_is_used(_: Any) -> Any:
 @bug("A6", "kube.write.extended_claims:next_version", WRITES)
 def what_is_deleted_may_be_used_at_once(_: Any) -> Any:
     return lambda version: version
+
+
+GANGS = "unit/core/devices/test_device_use.py"
+CLAIM_DEVICES = "core.filter.volumes.claim_devices:ClaimDevices"
+
+
+@bug("A9", "core.devices.views:_components", GANGS)
+def nodes_that_see_other_pools_as_well_take_devices_for_themselves(_: Any) -> Any:
+    return lambda keys, scopes, pools, with_counters: list(range(len(keys)))
+
+
+@bug("A9", "core.devices.device_use:DeviceUse._mixed_on", GANGS)
+def pods_with_devices_of_several_nodes_leave_those_of_their_own_to_others(_: Any) -> Any:
+    return lambda self, item: ()
+
+
+@bug("A13", f"{CLAIM_DEVICES}.wanted", GANGS)
+def each_pod_asks_for_the_devices_of_a_shared_claim(_: Any) -> Any:
+    return lambda self, pod: WantedDevices(self._needs(pod).unallocated, self._needs(pod).kind)
+
+
+@bug("A13", "core.devices.device_use:DeviceUse.joins", GANGS)
+def who_shares_a_claim_goes_anywhere(_: Any) -> Any:
+    return lambda self, claims, kind, wanted: wanted > 0
+
+
+@bug("A13", "core.devices.device_index:reachable_from", GANGS)
+def a_claim_can_be_used_everywhere(_: Any) -> Any:
+    return lambda devices, node: None

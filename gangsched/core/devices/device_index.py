@@ -2,15 +2,15 @@
 has devices for.
 
 Invariant: a cached result about a node is used while its pools, and the claims that hold their devices, are unchanged.
-State changes only by `apply`, `drop`, `rule` and `hold`. Only pools that belong to a single node are used.
+State changes only by `apply`, `drop`, `rule` and `hold`. What depends on pools that several nodes reach is forgotten
+when any of these pools changes (`_forget_joint`).
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 
@@ -18,21 +18,26 @@ from gangsched.core.devices.cel.selectors import SelectorAnswers
 from gangsched.core.devices.device_faults import DeviceFault, DevicesUnsupported
 from gangsched.core.devices.device_room import DeviceRooms
 from gangsched.core.devices.extended import served_by
-from gangsched.core.devices.held import Held, Use
-from gangsched.core.devices.pools import Pool, PoolDevice, SliceIndex
+from gangsched.core.devices.held import Use
+from gangsched.core.devices.holders import Holders
+from gangsched.core.devices.located import (
+    EVERY_NODE,
+    DeviceKind,
+    Located,
+    NodeRoom,
+    home,
+    matcher,
+    may_use,
+    questions_about,
+)
+from gangsched.core.devices.pools import Pool, PoolId, SliceIndex, in_order
 from gangsched.core.devices.questions import Questions
 from gangsched.core.devices.search import MOST_STEPS, DeviceSearch, SearchEnded
 from gangsched.core.devices.states import States
-from gangsched.model.devices import (
-    ALL,
-    DeviceClaim,
-    DeviceClass,
-    DeviceId,
-    DeviceResult,
-    DeviceTaintRule,
-    ResourceSlice,
-)
-from gangsched.model.snapshot import Ints, NodeTable
+from gangsched.core.devices.views import ClaimPlace, Matching, Views, cut, reachable_from
+from gangsched.model.devices import DeviceClaim, DeviceClass, DeviceResult, DeviceTaintRule, ResourceSlice
+from gangsched.model.objects import NodeSelectorTerm
+from gangsched.model.snapshot import Bools, Ints, NodeTable
 
 UNKNOWN: Final = -1
 """In a column: the node has not been searched."""
@@ -41,46 +46,23 @@ MOST_PODS: Final = 110
 _MOST_KINDS: Final = 1_000
 _MOST_ROOMS: Final = 500_000
 _MOST_CHANGES: Final = 100_000
-_MOST_JOINT: Final = 1_000
-"""Devices of shared pools of which it is found out whether a request for all devices means them."""
-
+_MOST_BESIDE: Final = 20_000
 
 Solution: TypeAlias = tuple[tuple[tuple[DeviceResult, ...], ...], ...]
 """By pod and claim, the devices."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class DeviceKind:
-    """Requests of a pod's claims, without names: claim number n is named `#n`. Equal kinds are the same object."""
-
-    claims: tuple[DeviceClaim, ...]
-
-    def named(self, text: str, claims: Sequence[str]) -> str:
-        """Replace the placeholders `#n` in a message with the names of a pod's claims."""
-        for number, name in enumerate(claims):
-            text = text.replace(f"claim /#{number}", f"claim {name}")
-        return text
-
-
-class NodeRoom(NamedTuple):
-    """There are devices for `pods` pods together. `ended`: the search ended early. `fault`: why such a pod cannot get
-    devices.
-    """
-
-    pods: int
-    ended: bool = False
-    fault: str = ""
-    unsupported: bool = False
 
 
 @dataclass(slots=True, eq=False)
 class _KindColumn:
     """Rooms of one kind by node, of which `array` has those of the nodes of a table, as of so many `changes`.
 
-    `faults` are the nodes with one, some of them perhaps no more.
+    `faults` are the nodes with one, some of them perhaps no more. `joint` are rooms of places that see pools of several
+    nodes, by node, and `uses` says whether the kind may use devices of a place.
     """
 
     rooms: dict[str, NodeRoom] = field(default_factory=dict)
+    joint: dict[str, dict[ClaimPlace, NodeRoom]] = field(default_factory=dict)
+    uses: dict[str, dict[ClaimPlace, bool]] = field(default_factory=dict)
     faults: set[str] = field(default_factory=set)
     table: NodeTable | None = None
     array: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
@@ -102,13 +84,16 @@ class DeviceIndex:
         self._answers = SelectorAnswers()
         self._rooms = DeviceRooms()
         self._pools: dict[str, tuple[Pool, ...]] = {}
-        self._results: dict[str, tuple[DeviceResult, ...]] = {}  # by claim
-        self._holders: dict[DeviceId, dict[str, tuple[DeviceResult, ...]]] = defaultdict(dict)
+        self.holders = Holders()
         self._kinds: dict[tuple[DeviceClaim, ...], DeviceKind] = {}
         self._columns: dict[DeviceKind, _KindColumn] = {}
-        self._solutions: dict[str, dict[tuple[tuple[DeviceKind, ...], frozenset[str]], Solution | None]] = {}
+        self._solutions: dict[str, dict[tuple[tuple[Located, ...], frozenset[str]], Solution | None]] = {}
+        self.beside: dict[tuple[tuple[Located, ...], Located, frozenset[str], int], NodeRoom] = {}
         self._changes: list[str] = []  # nodes, one by one
-        self._joint: tuple[PoolDevice, ...] | None = None
+        self._had_joint: frozenset[PoolId] = frozenset()
+        self._views: Views | None = None
+        self._viewed: NodeTable | None = None
+        self._entire: dict[PoolId, Pool] = {}
         self.invalid: set[str] = set()  # nodes, of those whose pools were asked for
 
     # --- what changes -----------------------------------------------------------------------------------------------
@@ -116,7 +101,7 @@ class DeviceIndex:
     def apply(self, item: ResourceSlice | DeviceClass | DeviceTaintRule) -> set[str]:
         """Add or replace an object."""
         if isinstance(item, ResourceSlice):
-            return self._changed(self._other(self._slices.apply(item)))
+            return self._sliced(self._slices.apply(item), (item.driver, item.pool))
         if isinstance(item, DeviceClass):
             self.classes[item.name] = item
             return self._reclassified()
@@ -126,7 +111,8 @@ class DeviceIndex:
     def drop(self, kind: type, name: str) -> set[str]:
         """Remove a deleted object."""
         if kind is ResourceSlice:
-            return self._changed(self._other(self._slices.drop(name)))
+            pool = self._slices.pool_of(name)
+            return self._sliced(self._slices.drop(name), pool)
         if kind is DeviceClass:
             self.classes.pop(name, None)
             return self._reclassified()
@@ -146,43 +132,53 @@ class DeviceIndex:
         """Record the devices that a claim holds, () for none. Also return whether it no longer holds a device that it
         held before.
         """
-        before = self._results.get(claim, ())
+        before = self.holders.hold(claim, results)
         if results == before:
             return set(), False
-        for each in before:
-            self._holders[each.id].pop(claim, None)
-            if not self._holders[each.id]:
-                del self._holders[each.id]
-        self._results.pop(claim, None)
-        if results:
-            self._results[claim] = results
-        for each in results:
-            self._holders[each.id][claim] = tuple(other for other in results if other.id == each.id)
-        homes = {self._slices.home(each.id[:2]) for each in (*before, *results)} - {""}
+        pools = {each.id[:2] for each in (*before, *results)}
+        homes = {self._slices.home(pool) for pool in pools} - {""}
+        if not self._slices.joint.isdisjoint(pools):
+            homes.add(EVERY_NODE)
+            self._forget_joint(slices=False)
         return self._changed(homes, pools=False), not set(results).issuperset(before)
 
-    def rival(self, claim: str, results: Iterable[DeviceResult], node: str) -> str:
-        """The claim that holds devices of a node which another claim holds as well, "" for none."""
-        use = Use(self.pools(node), self.held(self.pools(node)))
-        index = {each.id: at for at, each in enumerate(use.devices)}
-        for each in results:
-            if each.admin:
-                continue
-            name, at = "/".join(each.id), index.get(each.id)
-            holders = self._holders.get(each.id, {})
-            others = [key for key, had in holders.items() if key != claim and not all(one.admin for one in had)]
-            if others and not each.share:
-                return f"device {name} is also allocated to {min(others)}"
-            if at is None:
-                continue
-            nothing = dict.fromkeys(use.devices[at].device.capacity, 0)
-            if use.devices[at].pool in use.overdrawn or not use.has_amounts(at, nothing):
-                return f"device {name} is allocated beyond its capacity"
-        return ""
+    def rival(self, claim: str, results: Iterable[DeviceResult]) -> str:
+        """Which of these devices of a claim others have as well, and that claim; "" for none."""
+        results = [each for each in results if not each.admin]
+        return self.holders.rival(claim, results, [self._whole(id) for id in sorted({each.id[:2] for each in results})])
+
+    def required(self, results: Iterable[DeviceResult], node: str) -> tuple[NodeSelectorTerm, ...] | None:
+        """Which nodes can use these devices, chosen on this node; None for all, as kube-scheduler writes it."""
+        scopes = {each.id: each for id in {each.id[:2] for each in results} for each in self._whole(id).devices}
+        return reachable_from([scopes[each.id] for each in results if each.id in scopes], node)
+
+    def _whole(self, pool: PoolId) -> Pool:
+        if pool not in self._entire:
+            self._entire[pool] = self._slices.entire(pool)
+        return self._entire[pool]
+
+    def _sliced(self, nodes: set[str], pool: PoolId) -> set[str]:
+        """A slice of the pool changed, and perhaps the pools that these nodes have for themselves."""
+        self._entire.pop(pool, None)
+        was_joint, self._had_joint = self._had_joint, frozenset(self._slices.joint)
+        changed = self._other(nodes)
+        if pool in was_joint | self._had_joint:
+            self._forget_joint()
+            changed |= {EVERY_NODE}
+        return self._changed(changed)
+
+    def _forget_joint(self, *, slices: bool = True) -> None:
+        if slices:
+            self._views = self._viewed = None
+        self._solutions.pop(EVERY_NODE, None)
+        self.beside.clear()
+        for column in self._columns.values():
+            column.joint.clear()
+            if slices:
+                column.uses.clear()
 
     def _other(self, nodes: set[str]) -> set[str]:
         """Those of the nodes whose pools differ from what is known: drivers rewrite slices that did not change."""
-        self._joint = None
         return {
             node
             for node in nodes
@@ -192,24 +188,30 @@ class DeviceIndex:
 
     def _rule(self) -> set[str]:
         self._slices.rules = tuple(self._rules.values())
-        return self._changed(set(self._slices.nodes()))
+        self._entire.clear()
+        self._forget_joint()
+        return self._changed({*self._slices.nodes(), EVERY_NODE})
 
     def _reclassified(self) -> set[str]:
         self.extended = served_by(self.classes.values())
         self._columns.clear()
         self._solutions.clear()
-        return set(self._slices.nodes())
+        self.beside.clear()
+        return {*self._slices.nodes(), EVERY_NODE}
 
     def _changed(self, nodes: set[str], *, pools: bool = True) -> set[str]:
         for node in nodes:
             self._solutions.pop(node, None)
-        if pools:
-            self._joint = None
-            for node in nodes:
-                self._pools.pop(node, None)
+        self._solutions.pop(EVERY_NODE, None)  # they may be of these nodes, too
+        self.beside.clear()
+        for node in nodes if pools else ():
+            self._pools.pop(node, None)
         for column in self._columns.values() if len(nodes) * len(self._columns) < _MOST_CHANGES else ():
             for node in nodes:
                 column.rooms.pop(node, None)
+                column.joint.pop(node, None)
+                if pools:
+                    column.uses.pop(node, None)
         self._changes += nodes
         if len(nodes) * len(self._columns) >= _MOST_CHANGES or len(self._changes) > _MOST_CHANGES:
             self._columns.clear()
@@ -248,10 +250,12 @@ class DeviceIndex:
         column.changes = len(self._changes)
         return column.array
 
-    def known(self, kind: DeviceKind, node: str) -> NodeRoom | None:
-        """The room of a node; None if it was not searched."""
+    def known(self, kind: DeviceKind, place: ClaimPlace) -> NodeRoom | None:
+        """The room of a place; None if it was not searched."""
         column = self._columns.get(kind)
-        return None if column is None else column.rooms.get(node)
+        if column is None:
+            return None
+        return column.joint.get(place.node, {}).get(place) if place.views else column.rooms.get(place.node)
 
     def faults(self, kind: DeviceKind) -> list[tuple[str, NodeRoom]]:
         """By name, nodes on which pods of the kind cannot get devices because of an error in the kind itself."""
@@ -261,38 +265,49 @@ class DeviceIndex:
         column.faults &= {node for node in column.faults if node in column.rooms and column.rooms[node].fault}
         return [(node, column.rooms[node]) for node in sorted(column.faults)]
 
-    def search(self, kind: DeviceKind, node: str) -> tuple[NodeRoom, int]:
-        """Search the room of a node; also return the number of steps."""
+    def search(self, kind: DeviceKind, place: ClaimPlace) -> tuple[NodeRoom, int]:
+        """Search the room of a place; also return the number of steps."""
         self.searches += 1
         column = self._column(kind)
-        questions = Questions(self.pools(node), self.classes, self._answers)
+        questions, _ = self._about(((kind, place),))
         try:
-            self._check(kind)
             found = self._rooms.room(
-                questions, Use(questions.pools, self.held(questions.pools)), kind.claims, MOST_PODS
+                questions, Use(questions.pools, self.holders.held(questions.pools)), kind.claims, MOST_PODS
             )
             room, steps = NodeRoom(found.pods, found.ended), found.steps
         except DeviceFault as fault:
             unsupported = isinstance(fault, DevicesUnsupported)
             room, steps = NodeRoom(0, fault=str(fault), unsupported=unsupported), len(questions.devices)
-        column.rooms[node] = room
-        column.faults |= {node} if room.fault else set()
-        if column.table is not None and node in column.table.index:
-            column.array[column.table.index[node]] = room.pods
+        if place.views:
+            column.joint.setdefault(place.node, {})[place] = room
+            return room, steps
+        column.rooms[place.node] = room
+        column.faults |= {place.node} if room.fault else set()
+        if column.table is not None and place.node in column.table.index:
+            column.array[column.table.index[place.node]] = room.pods
         return room, steps
 
     def search_beside(
-        self, node: str, placed: Sequence[DeviceKind], kind: DeviceKind, without: frozenset[str]
+        self, placed: tuple[Located, ...], item: Located, without: frozenset[str], most: int
     ) -> tuple[NodeRoom, int]:
-        """Search the room in addition to pods whose devices are not chosen yet, as if some claims held no devices; also
-        return the number of steps.
+        """Search the room for at most so many pods in addition to those whose devices are not chosen yet, as if some
+        claims held no devices; also return the number of steps. `beside` has the room until something changes.
         """
-        pools = self.pools(node)
-        questions = Questions(pools, self.classes, self._answers)
+        self.searches += 1
+        found = self._beside(placed, item, without, most)
+        if len(self.beside) > _MOST_BESIDE:
+            self.beside.clear()
+        self.beside[placed, item, without, most] = found[0]
+        return found
+
+    def _beside(
+        self, placed: tuple[Located, ...], item: Located, without: frozenset[str], most: int
+    ) -> tuple[NodeRoom, int]:
+        questions, claims = self._about((*placed, item))
         try:
-            states = States(questions, Use(pools, self.held(pools, without)), self._claims(placed, kind), {})
-            most = states.at_most(kind.claims, MOST_PODS)
-            search = DeviceSearch(states, [*(each.claims for each in placed), *([kind.claims] * most)])
+            states = self._states(questions, claims, without)
+            most = states.at_most(claims[-1], most)
+            search = DeviceSearch(states, [*claims[:-1], *([claims[-1]] * most)])
         except DeviceFault:
             return NodeRoom(0), len(questions.devices)
         ended = False
@@ -304,36 +319,99 @@ class DeviceIndex:
             return NodeRoom(0), MOST_STEPS - search.left
         return NodeRoom(max(0, search.deepest - len(placed)), ended), MOST_STEPS - search.left + states.steps
 
-    def solution(self, node: str, placed: tuple[DeviceKind, ...], without: frozenset[str]) -> Solution | None:
+    def solution(self, placed: tuple[Located, ...], without: frozenset[str]) -> Solution | None:
         """The first solution for these pods, if `solve` was called for them and found one."""
-        return self._solutions.get(node, {}).get((placed, without))
+        return self._solutions.get(home(placed), {}).get((placed, without))
 
-    def solve(self, node: str, placed: tuple[DeviceKind, ...], without: frozenset[str]) -> int:
+    def solve(self, placed: tuple[Located, ...], without: frozenset[str]) -> int:
         """Choose devices for all these pods together; return the number of steps."""
         self.searches += 1
-        solution, steps = self._solved(node, placed, without)
-        self._solutions.setdefault(node, {})[placed, without] = solution
+        solution, steps = self._solved(placed, without)
+        self._solutions.setdefault(home(placed), {})[placed, without] = solution
         return steps
 
-    def _solved(
-        self, node: str, placed: tuple[DeviceKind, ...], without: frozenset[str]
-    ) -> tuple[Solution | None, int]:
-        pools = self.pools(node)
-        questions = Questions(pools, self.classes, self._answers)
+    def _solved(self, placed: tuple[Located, ...], without: frozenset[str]) -> tuple[Solution | None, int]:
+        questions, claims = self._about(placed)
         try:
-            states = States(questions, Use(pools, self.held(pools, without)), self._claims(placed), {})
-            search = DeviceSearch(states, [each.claims for each in placed])
+            states = self._states(questions, claims, without)
+            search = DeviceSearch(states, claims)
             if not search.found():
                 return None, MOST_STEPS
         except (DeviceFault, SearchEnded):
             return None, MOST_STEPS
         results = iter(search.results())
-        solution = tuple(tuple(next(results) for _ in kind.claims) for kind in placed)
+        solution = tuple(tuple(next(results) for _ in kind.claims) for kind, _ in placed)
         return solution, MOST_STEPS - search.left + states.steps
 
     def offered(self, node: str) -> int:
         """An upper limit of the devices of an extended resource that a node has for all its pods together."""
         return self._slices.offered(node)
+
+    def _about(self, items: Sequence[Located]) -> tuple[Questions, list[tuple[DeviceClaim, ...]]]:
+        return questions_about(items, self._pools_for, self.classes, self._answers)
+
+    def _states(self, questions: Questions, claims: Iterable[Sequence[DeviceClaim]], without: frozenset[str]) -> States:
+        use = Use(questions.pools, self.holders.held(questions.pools, without))
+        distinct = {id(claim): claim for own in claims for claim in own}
+        return States(questions, use, distinct.values(), {})
+
+    # --- pools ------------------------------------------------------------------------------------------------------
+
+    def is_viewed(self, table: NodeTable) -> bool:
+        """Whether `views` of this table are known, or none are needed."""
+        return not self._slices.joint or (self._viewed is table and self._views is not None)
+
+    @property
+    def joint_devices(self) -> int:
+        """Number of devices of pools that several nodes reach."""
+        return self._slices.joint_devices
+
+    def views(self, table: NodeTable, matching: Matching) -> Views | None:
+        """What nodes see of pools that several nodes reach; None if there are none."""
+        if not self._slices.joint:
+            return None
+        if self._viewed is not table or self._views is None:
+            before, self._views = self._views, Views(self._slices, table, matching)
+            if before is None or before.scopes_of != self._views.scopes_of:
+                self._forget_joint(slices=False)
+                for column in self._columns.values():
+                    column.uses.clear()
+            self._viewed = table
+        return self._views
+
+    def uses(self, kind: DeviceKind, place: ClaimPlace) -> bool:
+        """Whether pods of the kind may use devices of the place: some request matches one, or is in error there."""
+        known = self._column(kind).uses.setdefault(place.node, {})
+        if place not in known:
+            self.searches += 1
+            questions = Questions(self.pools_at(place), self.classes, self._answers)
+            known[place] = any(may_use(questions, claim) for claim in kind.claims)
+        return known[place]
+
+    def is_known(self, kind: DeviceKind, place: ClaimPlace) -> bool:
+        """Whether `uses` was asked for this place."""
+        return place in self._column(kind).uses.get(place.node, {})
+
+    def pools_at(self, place: ClaimPlace) -> tuple[Pool, ...]:
+        """All pools that are seen at a place."""
+        own = self.pools(place.node) if place.node else ()
+        if not place.views or self._views is None:
+            return own
+        return in_order((*own, *self._views.pools(place.views)))
+
+    def _pools_for(self, place: ClaimPlace, kinds: Iterable[DeviceKind]) -> tuple[Pool, ...]:
+        """The pools that pods of these kinds are asked about there."""
+        if not place.views or self._views is None:
+            return self.pools_at(place)
+        matches = matcher(kinds, self.classes, self._answers)
+        joint = cut(self._views.pools(place.views), self.holders.has, matches)
+        return in_order((*self.pools_at(ClaimPlace(place.node)), *joint))
+
+    def pure_on(self, kind: DeviceKind, table: NodeTable) -> Bools:
+        """`pure[node]`: it is known that pods of the kind use no devices of the node alone."""
+        uses = self._column(kind).uses
+        known = (uses.get(name, {}).get(ClaimPlace(name)) for name in table.names)
+        return np.array([each is False for each in known], dtype=np.bool_)
 
     def pools(self, node: str) -> tuple[Pool, ...]:
         """The pools of a node."""
@@ -343,27 +421,6 @@ class DeviceIndex:
             (self.invalid.add if any(pool.invalid for pool in found) else self.invalid.discard)(node)
         return found
 
-    def held(self, pools: Sequence[Pool], without: frozenset[str] = frozenset()) -> Held:
-        """The devices of these pools that claims hold."""
-        holders = self._holders
-        return Held(
-            result
-            for pool in pools
-            for each in (*pool.devices, *pool.elsewhere)
-            if each.id in holders
-            for claim, results in holders[each.id].items()
-            if claim not in without
-            for result in results
-        )
-
-    def offers(self) -> bool:
-        """Whether any node has its own devices."""
-        return bool(self._slices.nodes())
-
-    def has_joint(self) -> bool:
-        """Whether some pool belongs to several nodes."""
-        return next(self._slices.joint(), None) is not None
-
     def _column(self, kind: DeviceKind) -> _KindColumn:
         """The column of a kind; those used last are kept."""
         found = self._columns.pop(kind, None) or _KindColumn()
@@ -372,35 +429,6 @@ class DeviceIndex:
         while len(self._columns) > most:
             del self._columns[next(iter(self._columns))]
         return found
-
-    @staticmethod
-    def _claims(placed: Sequence[DeviceKind], *more: DeviceKind) -> list[DeviceClaim]:
-        return [claim for kind in dict.fromkeys((*placed, *more)) for claim in kind.claims]
-
-    def _check(self, kind: DeviceKind) -> None:
-        """Raises DevicesUnsupported if a request for all devices may mean one of a pool that several nodes share."""
-        every = [
-            (claim, each) for claim in kind.claims for group in claim.requests for each in group if each.mode == ALL
-        ]
-        if not every:
-            return
-        if self._joint is None:
-            shared = ((part, device) for part in self._slices.joint() for device in part.devices)
-            self._joint = tuple(
-                PoolDevice((part.driver, part.pool, device.name), device, True, device.taints)
-                for (part, device), _ in zip(shared, range(_MOST_JOINT + 1), strict=False)
-            )
-        if not self._joint:
-            return
-        pool = Pool(("", ""), devices=self._joint)
-        questions = Questions((pool,), self.classes, self._answers)
-        for claim, request in every:
-            (found,) = questions.asked(DeviceClaim(name=claim.name, requests=((request,),)))[0]
-            if found.every or len(self._joint) > _MOST_JOINT:
-                raise DevicesUnsupported(
-                    f"request {request.name} asks for all devices, but some are shared by several nodes,"
-                    " and gangsched cannot allocate those"
-                )
 
 
 def _content(pool: Pool) -> tuple[object, ...]:

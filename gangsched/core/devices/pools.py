@@ -27,12 +27,15 @@ MANY: Final = 10**6
 
 @dataclass(frozen=True, eq=False)
 class PoolDevice:
-    """A device of a pool. `here`: the node can use it. `taints`: from its ResourceSlice and from DeviceTaintRules."""
+    """A device of a pool. `here`: the node can use it; `scope`: which nodes can. `taints`: from its ResourceSlice and
+    from DeviceTaintRules.
+    """
 
     id: DeviceId
     device: Device
     here: bool
     taints: tuple[Taint, ...]
+    scope: NodeScope
 
     @property
     def pool(self) -> PoolId:
@@ -60,7 +63,8 @@ class PoolDevice:
 class Pool:
     """A pool on a node; an incomplete or invalid pool has no devices.
 
-    `elsewhere` are devices that this node cannot use but that consume the same counters.
+    `elsewhere` are devices that this node cannot use but that consume the same counters; if it `is_cut`, some that the
+    node could use are among them.
     """
 
     id: PoolId
@@ -69,6 +73,7 @@ class Pool:
     devices: tuple[PoolDevice, ...] = ()
     elsewhere: tuple[PoolDevice, ...] = ()
     counters: Mapping[Counter, int] = field(default_factory=dict)
+    is_cut: bool = False
 
 
 class SliceIndex:
@@ -81,6 +86,8 @@ class SliceIndex:
         self._joint: dict[str, ResourceSlice] = {}
         self._pools: dict[PoolId, dict[str, ResourceSlice]] = defaultdict(dict)
         self._named: dict[PoolId, Counts[str]] = defaultdict(Counts)  # slices by the node that they name
+        self.joint: set[PoolId] = set()  # pools that belong to several nodes
+        self._devices: Counts[PoolId] = Counts()  # by pool, their number
         for each in slices:
             self.apply(each)
 
@@ -91,8 +98,10 @@ class SliceIndex:
         pool = (item.driver, item.pool)
         changed.add(self.home(pool))
         self._pools[pool][item.name] = item
+        self._devices[pool] += len(item.devices)
         self._named[pool][item.scope.node] += 1
         (self._local[item.scope.node] if item.scope.node else self._joint)[item.name] = item
+        (self.joint.discard if self.home(pool) else self.joint.add)(pool)
         return (changed | {self.home(pool)}) - {""}
 
     def drop(self, name: str) -> set[str]:
@@ -104,14 +113,23 @@ class SliceIndex:
         changed = {self.home(pool)}
         del (self._local[node] if node else self._joint)[name]
         del self._pools[pool][name]
+        self._devices[pool] -= len(item.devices)
+        if not self._devices[pool]:
+            del self._devices[pool]
         self._named[pool][node] -= 1
         if not self._named[pool][node]:
             del self._named[pool][node]
         if not self._pools[pool]:
             del self._pools[pool], self._named[pool]
+        (self.joint.discard if self.home(pool) or pool not in self._pools else self.joint.add)(pool)
         if node and not self._local[node]:
             del self._local[node]
         return (changed | {self.home(pool)}) - {""}
+
+    def pool_of(self, name: str) -> PoolId:
+        """The pool of a slice, ("", "") if it is not known."""
+        item = self._slices.get(name)
+        return (item.driver, item.pool) if item is not None else ("", "")
 
     def names(self) -> Collection[str]:
         """Names of the slices."""
@@ -131,11 +149,27 @@ class SliceIndex:
         devices = [device for each in self._local.get(node, {}).values() for device in each.devices]
         return MANY if any(device.shared for device in devices) else len(devices)
 
-    def joint(self) -> Iterator[ResourceSlice]:
+    def _joint_slices(self) -> Iterator[ResourceSlice]:
         """Slices of pools that belong to several nodes."""
-        for pool, slices in self._pools.items():
-            if not self.home(pool):
-                yield from slices.values()
+        return (each for pool in sorted(self.joint) for each in self._pools[pool].values())
+
+    def joint_scopes(self) -> dict[NodeScope, set[PoolId]]:
+        """The scopes of slices and devices of these pools, with their pools."""
+        found: dict[NodeScope, set[PoolId]] = defaultdict(set)
+        for each in self._joint_slices():
+            for scope in {each.scope, *(device.scope for device in each.devices if each.per_device)}:
+                if scope.given:
+                    found[scope].add((each.driver, each.pool))
+        return found
+
+    @property
+    def joint_devices(self) -> int:
+        """Number of devices of these pools."""
+        return sum(self._devices[pool] for pool in self.joint)
+
+    def with_counters(self) -> set[PoolId]:
+        """Those of these pools that have counters."""
+        return {(each.driver, each.pool) for each in self._joint_slices() if each.counters}
 
     def local_pools(self, name: str) -> tuple[Pool, ...]:
         """The pools that belong only to the node with this name."""
@@ -148,15 +182,30 @@ class SliceIndex:
 
     def pools(self, node: Node) -> tuple[Pool, ...]:
         """The pools that have a slice which the node can use."""
+        return self._sorted(self._reached(node), node)
+
+    def joint_pools(self, node: Node) -> tuple[Pool, ...]:
+        """Those of them that belong to several nodes."""
+        joint = {pool: slices for pool, slices in self._reached(node).items() if not self.home(pool)}
+        return self._sorted(joint, node)
+
+    def entire(self, pool: PoolId) -> Pool:
+        """All devices of a pool, whichever nodes can use them."""
+        slices = [each for each in self._pools.get(pool, {}).values() if not each.ignored]
+        newest = max((each.generation for each in slices), default=0)
+        here = sorted((each for each in slices if each.generation == newest), key=lambda each: each.name)
+        return self._built(pool, here, [], Node(name=""))
+
+    def _reached(self, node: Node) -> dict[PoolId, list[ResourceSlice]]:
+        """By pool, the slices that the node can use."""
         reached: dict[PoolId, list[ResourceSlice]] = defaultdict(list)
         for each in (*self._local.get(node.name, {}).values(), *self._joint.values()):
             if not each.ignored and _reaches(each, node):
                 reached[each.driver, each.pool].append(each)
-        return self._sorted(reached, node)
+        return reached
 
     def _sorted(self, reached: Mapping[PoolId, list[ResourceSlice]], node: Node) -> tuple[Pool, ...]:
-        found = [pool for key, slices in reached.items() if (pool := self._pool(key, slices, node)) is not None]
-        return tuple(sorted(found, key=lambda pool: (_conditional(pool), pool.id)))
+        return in_order(pool for key, slices in reached.items() if (pool := self._pool(key, slices, node)) is not None)
 
     def _pool(self, key: PoolId, slices: list[ResourceSlice], node: Node) -> Pool | None:
         generation = max(each.generation for each in slices)
@@ -182,7 +231,8 @@ class SliceIndex:
                 sets[name] += 1
                 counters.update({(name, counter): amount for counter, amount in amounts})
         devices = [(each, device) for each in here if not each.counters for device in each.devices]
-        elsewhere = [(each, device) for each in others if not each.counters for device in each.devices]
+        shared = (each for each in others if not each.counters)
+        elsewhere = [(each, device) for each in shared for device in each.devices if device.counters]
         names = Counts(device.name for _, device in devices)
         invalid = next((f"duplicate device name {name}" for name, count in names.items() if count > 1), "")
         invalid = invalid or next(
@@ -214,7 +264,13 @@ class SliceIndex:
             if rule.driver in {None, driver} and rule.pool in {None, pool} and rule.device in {None, device.name}
         )
         here = not part.per_device or _matches(device.scope, node)
-        return PoolDevice((driver, pool, device.name), device, here, (*device.taints, *ruled))
+        scope = device.scope if part.per_device else part.scope
+        return PoolDevice((driver, pool, device.name), device, here, (*device.taints, *ruled), scope)
+
+
+def in_order(pools: Iterable[Pool]) -> tuple[Pool, ...]:
+    """Pools in the order in which kube-scheduler tries them."""
+    return tuple(sorted(pools, key=lambda pool: (_conditional(pool), pool.id)))
 
 
 def _conditional(pool: Pool) -> bool:

@@ -9,7 +9,7 @@ from gangsched.core.devices.capacities import has_left, taken_amounts
 from gangsched.core.devices.cel.selectors import SelectorAnswers
 from gangsched.core.devices.device_faults import DeviceFault, DevicesUnsupported
 from gangsched.core.devices.pools import Pool, PoolDevice
-from gangsched.model.devices import ALL, MOST_DEVICES_OF_A_CLAIM, DeviceClaim, DeviceClass, DeviceRequest
+from gangsched.model.devices import ALL, MOST_DEVICES_OF_A_CLAIM, DeviceClaim, DeviceClass, DeviceId, DeviceRequest
 
 
 @dataclass(slots=True, eq=False)
@@ -30,15 +30,28 @@ class Asked:
 
 @dataclass(slots=True, eq=False)
 class Questions:
-    """Evaluates requests of claims on the devices of one node, which are those of `pools` in order."""
+    """Evaluates requests of claims on the devices of one node, which are those of `pools` in order.
+
+    `pools_of` are the pools of claims that see only a part of these, by id of the object: claims of several nodes.
+    """
 
     pools: Sequence[Pool]
     classes: Mapping[str, DeviceClass]
     answers: SelectorAnswers
+    pools_of: Mapping[int, Sequence[Pool]] = field(default_factory=dict)
     devices: tuple[PoolDevice, ...] = field(init=False)
+    _seen: dict[int, dict[DeviceId, PoolDevice]] = field(init=False)
 
     def __post_init__(self) -> None:
         self.devices = tuple(each for pool in self.pools for each in pool.devices)
+        self._seen = {
+            claim: {each.id: each for pool in pools for each in pool.devices} for claim, pools in self.pools_of.items()
+        }
+
+    def _as_seen(self, at: int, claim: DeviceClaim) -> PoolDevice | None:
+        """The device at this place as the claim sees it; None if it does not."""
+        seen, found = self._seen.get(id(claim)), self.devices[at]
+        return found if seen is None else seen.get(found.id)
 
     def asked(self, claim: DeviceClaim) -> list[list[Asked]]:
         """The requests of a claim, each with its alternatives. Raises DeviceFault."""
@@ -61,8 +74,12 @@ class Questions:
         """Whether the device at this place satisfies the request. Raises DeviceFault for an error of a selector."""
         found = asked.verdicts[at]
         if found is None:
-            device = self.devices[at].device
-            found = not (device.unknown or device.conditional) and self._selected(asked, at, claim)
+            each = self._as_seen(at, claim)
+            found = (
+                each is not None
+                and not (each.device.unknown or each.device.conditional)
+                and self._selected(asked, each, claim)
+            )
             asked.verdicts[at] = found
         return found
 
@@ -97,15 +114,22 @@ class Questions:
         return asked
 
     def _all(self, asked: Asked, claim: DeviceClaim, who: str) -> list[int]:
-        for pool in self.pools:
+        for pool in self.pools_of.get(id(claim), self.pools):
+            name = "/".join(pool.id)
             if pool.incomplete or pool.invalid:
                 state = "being updated" if pool.incomplete else "invalid"
-                name = "/".join(pool.id)
                 raise DeviceFault(f"{who}: asks for all devices, but resource pool {name} is currently {state}")
+            if pool.is_cut:
+                raise DevicesUnsupported(
+                    f"{who}: asks for all devices, but resource pool {name} has more of them than gangsched compares"
+                )
         found = []
-        for at, each in enumerate(self.devices):
+        for at in range(len(self.devices)):
+            each = self._as_seen(at, claim)
+            if each is None:
+                continue
             device = each.device
-            if (device.unknown or device.conditional) and self._may_match(asked, at, claim):
+            if (device.unknown or device.conditional) and self._may_match(asked, each, claim):
                 name = "/".join(each.id)
                 what = device.unknown or "binding conditions"
                 raise DevicesUnsupported(
@@ -117,14 +141,14 @@ class Questions:
                     found.append(at)
         return found
 
-    def _may_match(self, asked: Asked, at: int, claim: DeviceClaim) -> bool:
+    def _may_match(self, asked: Asked, found: PoolDevice, claim: DeviceClaim) -> bool:
         try:
-            return self._selected(asked, at, claim)
+            return self._selected(asked, found, claim)
         except DeviceFault:  # what is not known of the device may be what the selector lacks
             return True
 
-    def _selected(self, asked: Asked, at: int, claim: DeviceClaim) -> bool:
-        found, request, of_class = self.devices[at], asked.request, asked.of_class
+    def _selected(self, asked: Asked, found: PoolDevice, claim: DeviceClaim) -> bool:
+        request, of_class = asked.request, asked.of_class
         claimed = f"claim {claim.namespace}/{claim.name}, request {request.name}"
         for owner, sources in ((f"class {of_class.name}", of_class.selectors), (claimed, request.selectors)):
             for number, source in enumerate(sources):

@@ -90,6 +90,14 @@ class Demand:
         return self.only_room or self.by_terms
 
     @cached_property
+    def shares_devices(self) -> bool:
+        """Whether the node of a member matters to members on others: they share claims, or pools of several nodes."""
+        storage = self.ledger.occupancy.storage
+        if any(storage.is_joint(item.pods[0]) for item in self.items):
+            return True
+        return any(storage.shares(pod) for item in self.items for pod in item.pods)
+
+    @cached_property
     def only_room(self) -> bool:
         """Whether other pods, ports, volumes and claims do not matter for any member."""
         return all(self.ledger.only_room_counts(item.pods) for item in self.items)

@@ -57,7 +57,8 @@ def find(
     identical members in order. Raises OutOfWork if a `whole` search is requested and too little work is left.
     """
     demand = Demand.of(group, gangs, ledger)
-    if demand.slices is None and len({(item.shape, item.pinned, item.devices) for item in demand.items}) < 2:
+    kinds = {(item.shape, item.pinned, item.devices) for item in demand.items}
+    if demand.slices is None and len(kinds) < 2 and not (_is_tried(demand) and demand.shares_devices):
         return None  # the usual order is exact for one shape
     if whole and demand.is_exact and (demand.slices is not None or any(required_keys(group, ledger))):
         packing = _packing(demand, inf)
@@ -74,10 +75,10 @@ def find(
             found = _by_order(demand, place_run)
             if found is None and demand.is_exact and sum(demand.needs) <= PODS:
                 found = reserved(demand, _packing(demand, STEPS))
-            return found if found is not None else _by_trial(demand)
     except OutOfWork:
         ledger.rollback(checkpoint)
-        return None
+        found = None
+    return found if found is not None or not _is_tried(demand) else _by_trial(demand)
 
 
 # --- other orders ---------------------------------------------------------------------------------------------------
@@ -117,13 +118,20 @@ def _orders(demand: Demand) -> Iterator[list[Item]]:
             yield [items[index] for index in order]
 
 
+def _is_tried(demand: Demand) -> bool:
+    """Whether the members are few enough, and have devices."""
+    number = sum(len(item.pods) for item in demand.items)
+    return number <= min(TRIED, sum(demand.needs)) and any(item.devices is not None for item in demand.items)
+
+
 def _by_trial(demand: Demand) -> Found | None:
-    """All nodes for each of a few pods with devices: what a node has for one depends on which others are there."""
+    """All nodes for each of a few pods with devices: what a node has for one depends on which others are there.
+
+    Raises OutOfWork; what was found of devices is kept, so that the next plan goes on behind it.
+    """
     pods = [(item, pod) for item in demand.items for pod in item.pods]
-    if not any(item.devices is not None for item in demand.items) or len(pods) > TRIED or len(pods) > sum(demand.needs):
-        return None
     ledger, found = demand.ledger, list[Placement]()
-    trials = TRIALS
+    trials, is_own = TRIALS, not demand.shares_devices
 
     def place(number: int, first: int) -> bool:
         nonlocal trials
@@ -131,7 +139,8 @@ def _by_trial(demand: Demand) -> Found | None:
             return True
         item, pod = pods[number]
         room = narrow(pod, usable(pod.shape, demand.group, ledger), ledger.occupancy)
-        alike = number + 1 < len(pods) and pods[number + 1][0] is item  # equal pods take their nodes in order
+        # Equal pods take their nodes in order.
+        alike = is_own and number + 1 < len(pods) and pods[number + 1][0] is item
         for node in np.flatnonzero(room[first:]).tolist():
             trials -= 1
             if trials < 0:
@@ -145,8 +154,13 @@ def _by_trial(demand: Demand) -> Found | None:
             ledger.rollback(checkpoint)
         return False
 
-    if not place(0, 0):
-        return None
+    checkpoint = ledger.checkpoint()
+    try:
+        if not place(0, 0):
+            return None
+    except OutOfWork:
+        ledger.rollback(checkpoint)
+        raise
     of_gang = {pod.uid: demand.gangs[item.gang].id for item, pod in pods}
     return {gang.id: [each for each in found if of_gang[each.pod.uid] == gang.id] for gang in demand.gangs}
 

@@ -153,6 +153,7 @@ def _device(wire: Wired, unknown: str) -> Device:
         scope=_scope(wire),
         taints=tuple(map(_taint, wire.get("taints") or ())),
         shared=bool(wire.get("allowMultipleAllocations")),
+        binds_to_node=bool(wire.get("bindsToNode")),
         conditional=bool(wire.get("bindingConditions")),
         unknown=unknown or _unknown(wire, *_DEVICE),
     )

@@ -21,6 +21,7 @@ from gangsched.kube.read.storage import FINALIZER, decode_resource_claim
 from gangsched.kube.read.storage_wire import WireResourceClaim
 from gangsched.kube.write.spelling import rfc3339
 from gangsched.model.devices import DeviceAllocation, DeviceResult
+from gangsched.model.objects import NodeSelectorTerm
 from gangsched.model.resources import format_nanos
 from gangsched.model.storage import ResourceClaim, Selection
 
@@ -49,7 +50,7 @@ class DeviceClaimWriter:
         assert selection.allocation is not None
         version, spec = await self._prepared(selection)
         status = {
-            "allocation": self._allocation(selection.allocation, spec),
+            "allocation": self._allocation(selection.allocation, selection.required, spec),
             "reservedFor": [_consumer(selection, uid=uid, name=name)],
         }
         backoff = Backoff(0.1, 2.0, rng=self._runtime.rng)
@@ -136,7 +137,9 @@ class DeviceClaimWriter:
         wire = decoder.decode(answer)
         return wire.metadata.resource_version, wire.spec
 
-    def _allocation(self, chosen: DeviceAllocation, spec: Mapping[str, Any]) -> dict[str, Any]:
+    def _allocation(
+        self, chosen: DeviceAllocation, required: tuple[NodeSelectorTerm, ...] | None, spec: Mapping[str, Any]
+    ) -> dict[str, Any]:
         devices = spec.get("devices") or {}
         tolerations = _tolerations(devices)
         configs = [
@@ -150,9 +153,8 @@ class DeviceClaimWriter:
             "devices": {"results": [_result(each, tolerations) for each in chosen.results], "config": configs},
             "allocationTimestamp": rfc3339(self._runtime.wall()),
         }
-        if chosen.results:
-            here = {"key": "metadata.name", "operator": "In", "values": [chosen.node]}
-            made["nodeSelector"] = {"nodeSelectorTerms": [{"matchFields": [here]}]}
+        if required is not None:
+            made["nodeSelector"] = {"nodeSelectorTerms": list(map(_term, required))}
         return made
 
     async def read(self, selection: Selection, backoff: Backoff, *, is_certain: bool = False) -> ResourceClaim:
@@ -238,6 +240,18 @@ def _tolerations(devices: Mapping[str, Any]) -> dict[str, list[Any]]:
         for sub in each.get("firstAvailable") or ():
             found[f"{each['name']}/{sub['name']}"] = sub.get("tolerations") or []
     return found
+
+
+def _term(term: NodeSelectorTerm) -> dict[str, Any]:
+    """A node selector term as the API has it."""
+    made = {}
+    for name, requirements in (("matchExpressions", term.labels), ("matchFields", term.fields)):
+        if requirements:
+            made[name] = [
+                {"key": each.key, "operator": each.operator, **({"values": [*each.values]} if each.values else {})}
+                for each in requirements
+            ]
+    return made
 
 
 def _result(result: DeviceResult, tolerations: Mapping[str, list[Any]]) -> dict[str, Any]:

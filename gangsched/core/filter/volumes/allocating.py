@@ -8,9 +8,7 @@ from uuid import UUID, uuid5
 
 from msgspec.structs import replace
 
-from gangsched.core.node_terms import NODE_NAME_FIELD
 from gangsched.model.devices import DeviceAllocation, DeviceClaim, DeviceClass, DeviceRequest, DeviceResult
-from gangsched.model.inter_pod import Requirement
 from gangsched.model.objects import NodeSelectorTerm
 from gangsched.model.storage import GroupConsumer, ResourceClaim, Selection
 
@@ -21,11 +19,13 @@ SHARES: Final = UUID("5b1c1a4c-3f0c-4f0e-9c5f-1d2f3a8e6b70")
 def allocating(
     claim: ResourceClaim,
     results: Sequence[DeviceResult],
-    node: str,
+    required: tuple[NodeSelectorTerm, ...] | None,
     classes: Mapping[str, DeviceClass],
     consumer: GroupConsumer | None = None,
 ) -> Selection:
-    """The decision to allocate these devices of a node to a claim, for a pod or for the PodGroup `consumer`."""
+    """The decision to allocate devices, which can be used where `required` says, to a claim; `consumer` is the PodGroup
+    that it is reserved for, if not for the pod.
+    """
     assert claim.asks is not None
     named = tuple(
         replace(each, share=str(uuid5(SHARES, f"{claim.uid or claim.name}/{each.request}/{number}")))
@@ -40,28 +40,26 @@ def allocating(
         uid=claim.uid,
         resource_version=claim.resource_version,
         reserve=True,
-        required=(_on(node),) if results else None,
-        allocation=DeviceAllocation(node, named, configs, claim.has_more),
+        required=required,
+        allocation=DeviceAllocation(named, configs, claim.has_more),
         finalizers=claim.finalizers,
         consumer=consumer,
     )
 
 
-def following(claim: ResourceClaim, node: str, consumer: GroupConsumer | None = None) -> Selection:
+def following(
+    claim: ResourceClaim, required: tuple[NodeSelectorTerm, ...] | None, consumer: GroupConsumer | None = None
+) -> Selection:
     """The decision that a pod uses a claim whose devices are allocated for another pod, for which it waits."""
     return Selection(
         namespace=claim.namespace,
         name=claim.name,
         uid=claim.uid,
         reserve=True,
-        required=(_on(node),),
+        required=required,
         follows=True,
         consumer=consumer,
     )
-
-
-def _on(node: str) -> NodeSelectorTerm:
-    return NodeSelectorTerm(fields=(Requirement(NODE_NAME_FIELD, "In", (node,)),))
 
 
 def _configs(

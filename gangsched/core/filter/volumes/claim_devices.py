@@ -1,25 +1,26 @@
 """Devices for the claims of the pods that a plan places; a claim that several pods use gets its devices once.
 
-Invariant: the devices of a claim belong to one node. The pod of a shared claim that is placed first determines the node
-of the others, and the claim is allocated for that pod. Undoing a move restores everything.
+Invariant: a claim can be used on the nodes of all pods that share it. If its devices belong to one node, the pod placed
+first determines the node of the others; devices of pools that several nodes reach are chosen again for each pod that
+the plan places. The claim is allocated for the pod placed first. Undoing a move restores everything.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from functools import cached_property
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from gangsched.core.devices.device_index import DeviceKind
 from gangsched.core.devices.device_use import DeviceUse
+from gangsched.core.devices.located import DeviceKind
 from gangsched.core.filter.volumes.allocating import allocating, following
 from gangsched.core.filter.volumes.claim_needs import ClaimNeeds
 from gangsched.core.filter.volumes.extended_claims import ExtendedClaims, ExtendedNeed, OnNodes
 from gangsched.core.work import Work
-from gangsched.model.devices import MadeClaim
-from gangsched.model.objects import Pod
+from gangsched.model.devices import DeviceResult, MadeClaim
+from gangsched.model.objects import NodeSelectorTerm, Pod
 from gangsched.model.snapshot import Bools, NodeTable
 from gangsched.model.storage import ResourceClaim, Selection, Storage
 
@@ -39,21 +40,26 @@ class WantedOnNodes(NamedTuple):
 
 
 class WantedDevices(NamedTuple):
-    """What a pod wants, by node: nodes that are none of `on` are closed to it. `at` is the node on which devices were
-    chosen for claims that it shares: -1 if there are several, None if none were.
+    """What a pod wants, by node: nodes that are none of `on` are closed to it.
+
+    Of claims that it shares, and that have devices already: the node of those whose devices are of one node, None
+    without any, -1 for several; the nodes that are `required` by decisions of plans before; and the keys of those that
+    may be used on `other` nodes, too.
     """
 
     on: tuple[WantedOnNodes, ...] = (WantedOnNodes(None, (), None),)
     at: int | None = None
+    required: tuple[tuple[NodeSelectorTerm, ...], ...] = ()
+    other: tuple[str, ...] = ()
 
 
 class _Move(NamedTuple):
-    """What undoes that a pod left its node: whether the plan placed it there, the position of its own devices, those of
-    the pod among the sharers of a claim (key, number, position of the claim), and the claims whose devices became free.
+    """What undoes that a pod left its node: whether the plan placed it there, the order of its own devices, those of
+    the pod among the sharers of a claim (key, number, order of the claim), and the claims whose devices became free.
     """
 
     is_placed: bool = True
-    at: int | None = None
+    order: int | None = None
     shared: tuple[tuple[str, int, int | None], ...] = ()
     freed: tuple[str, ...] = ()
 
@@ -79,7 +85,7 @@ class ClaimDevices:
         self._needs = needs
         self._gone: set[str] = set()  # pods that the plan removes from their nodes
         self._moves: dict[str, _Move] = {}
-        self._sharers: dict[str, tuple[int, list[str]]] = {}  # by claim: its node, and the pods that the plan placed
+        self._sharers: dict[str, list[tuple[str, int]]] = {}  # by claim: the pods that the plan placed, and their nodes
         self._placed: set[str] = set()  # pods that need devices
 
     # --- moves ------------------------------------------------------------------------------------------------------
@@ -92,9 +98,9 @@ class ClaimDevices:
         """Release the devices of a pod that is removed from its node."""
         is_placed = pod.uid in self._placed
         self._placed.discard(pod.uid)
-        at, shared = self._devices.go(pod.uid, node), tuple(self._leave(pod))
+        own, shared = self._devices.go(pod.uid), tuple(self._leave(pod))
         freed = () if is_placed else self._freed(pod)
-        self._moves[pod.uid] = _Move(is_placed, at, shared, freed)
+        self._moves[pod.uid] = _Move(is_placed, None if own is None else own.order, shared, freed)
         if freed:
             self._devices.free(node, freed)
 
@@ -113,28 +119,48 @@ class ClaimDevices:
         own = self._own(needs, node)
         if own or needs.sharing:
             self._placed.add(pod.uid)
-        before = {key: (number, at) for key, number, at in move.shared}
+        before = {key: (number, order) for key, number, order in move.shared}
         for claim, kind in reversed(needs.sharing) if before else needs.sharing:
-            if self._place_of(claim.key) not in {None, node} or self._allocating_on(claim.key) is not None:
+            pods = self._sharers.get(claim.key, [])
+            if self._allocating(claim.key) is not None or not self._may_be_on(kind, pods, node):
                 continue
-            _, pods = self._sharers.setdefault(claim.key, (node, []))
-            number, at = before.get(claim.key, (len(pods), None))
-            if not pods:
-                self._devices.come(claim.key, kind, node, at)
-            pods.insert(number, pod.uid)
+            number, order = before.get(claim.key, (len(pods), None))
+            pods.insert(number, (pod.uid, node))
+            self._sharers[claim.key] = pods
+            self._move_claim(claim.key, kind, order)
         if own:
-            self._devices.come(pod.uid, self._kind(own), node, move.at)
+            self._devices.come(pod.uid, self._kind(own), (node,), move.order)
+
+    def _may_be_on(self, kind: DeviceKind, pods: list[tuple[str, int]], node: int) -> bool:
+        with self._work.unlimited():
+            return self._devices.may_join(kind, dict.fromkeys((*(at for _, at in pods), node)))
+
+    def _move_claim(self, key: str, kind: DeviceKind, order: int | None) -> None:
+        """Let a claim be usable where its pods are."""
+        nodes = tuple(dict.fromkeys(node for _, node in self._sharers[key]))
+        before = self._devices.placed(key)
+        if before is not None and before.nodes == nodes:
+            return
+        if before is not None:
+            self._devices.go(key)
+        self._devices.come(key, kind, nodes, order if before is None else before.order)
 
     def _leave(self, pod: Pod) -> Iterator[tuple[str, int, int | None]]:
         """Remove a pod from the claims that it shares; the last one to go gives the devices back."""
         for use in pod.claims if self._sharers else ():
-            node, pods = self._sharers.get(key := use.key(pod.namespace), (-1, []))
-            if pod.uid in pods:
-                number = pods.index(pod.uid)
-                del pods[number]
-                yield key, number, None if pods else self._devices.go(key, node)
-                if not pods:
-                    del self._sharers[key]
+            pods = self._sharers.get(key := use.key(pod.namespace), [])
+            number = next((number for number, (uid, _) in enumerate(pods) if uid == pod.uid), None)
+            item = self._devices.placed(key) if number is not None else None
+            if number is None or item is None:
+                continue
+            del pods[number]
+            if pods:
+                yield key, number, None
+                self._move_claim(key, item.kind, item.order)
+            else:
+                del self._sharers[key]
+                self._devices.go(key)
+                yield key, number, item.order
 
     def _freed(self, pod: Pod) -> tuple[str, ...]:
         """The claims whose devices are free once this pod has left its node, too."""
@@ -148,45 +174,45 @@ class ClaimDevices:
 
     def _consumers(self, claim: ResourceClaim) -> Iterable[str]:
         """The pods that keep a claim's devices in use: its consumers, or those for which it is being allocated."""
-        return claim.reserved if claim.allocated else self._allocations.get(claim.key, (-1, frozenset[str]()))[1]
+        return claim.reserved if claim.allocated else self._allocations.get(claim.key, (None, frozenset[str]()))[1]
 
     # --- where devices are ------------------------------------------------------------------------------------------
 
     @cached_property
-    def _allocations(self) -> Mapping[str, tuple[int, Set[str]]]:
-        """By key of the claim: the node of the devices that a plan before chose for it, and the placed pods that use
-        them.
-        """
+    def _allocations(self) -> Mapping[str, tuple[Selection | None, Set[str]]]:
+        """By key of the claim: what a plan before decided about its devices, and the placed pods that use them."""
         decided = [(uid, each) for uid, selections in self._storage.selections.items() for each in selections]
         users: dict[str, set[str]] = {}
         for uid, each in decided:
             users.setdefault(each.key, set()).add(uid)
-        return {
-            each.key: (self._table.index.get(each.allocation.node, -1), users[each.key])
-            for _, each in decided
-            if each.allocation is not None
-        }
+        return {each.key: (each, users[each.key]) for _, each in decided if each.allocation is not None}
 
-    def _allocating_on(self, key: str) -> int | None:
-        """The node on which a claim is being allocated for pods that stay; None if it is not."""
-        node, users = self._allocations.get(key, (None, frozenset[str]()))
-        return None if self._gone >= users else node
-
-    def _place_of(self, key: str) -> int | None:
-        """The node on which a claim's devices were chosen, in this plan or before; None if they were not."""
-        node = self._allocating_on(key)
-        return self._sharers[key][0] if node is None and key in self._sharers else node
+    def _allocating(self, key: str) -> Selection | None:
+        """The decision about a claim that is being allocated for pods that stay; None if it is not."""
+        selection, users = self._allocations.get(key, (None, frozenset[str]()))
+        return None if self._gone >= users else selection
 
     def wanted(self, pod: Pod) -> WantedDevices:
         """Devices that a pod needs in addition to those of shared claims that have their devices already."""
         needs = self._needs(pod)
         if not needs.sharing:
             return WantedDevices(self._on_nodes(needs, needs.unallocated))
-        places = {claim.key: self._place_of(claim.key) for claim, _ in needs.sharing}
-        nodes = {node for node in places.values() if node is not None}
-        claims = tuple(each for each in needs.unallocated if places.get(each.key) is None)
+        nodes: set[int] = set()
+        required, other, chosen = [], [], set[str]()
+        for claim, kind in needs.sharing:
+            decided, placed = self._allocating(claim.key), self._devices.placed(claim.key)
+            if decided is not None:
+                required += [decided.required] if decided.required is not None else []
+            elif placed is not None and self._devices.is_shared(kind):
+                other.append(claim.key)
+            elif placed is not None:
+                nodes.update(placed.nodes)
+            else:
+                continue
+            chosen.add(claim.key)
+        claims = tuple(each for each in needs.unallocated if each.key not in chosen)
         at = None if not nodes else nodes.pop() if len(nodes) == 1 else -1
-        return WantedDevices(self._on_nodes(needs, claims), at)
+        return WantedDevices(self._on_nodes(needs, claims), at, tuple(required), tuple(other))
 
     def _on_nodes(self, needs: ClaimNeeds, claims: tuple[ResourceClaim, ...]) -> tuple[WantedOnNodes, ...]:
         if needs.extended is None:
@@ -251,29 +277,37 @@ class ClaimDevices:
 
         Devices are chosen once for all pods of the plan (`DeviceUse`).
         """
-        index, needs, classes = self._table.index[node], self._needs(pod), self._devices.index.classes
-        sharing = {claim.key for claim, _ in needs.sharing}
+        index, needs = self._table.index[node], self._needs(pod)
+        sharing = dict(needs.sharing)
         own, extended = self._own(needs, index), self._extended_on(needs, index)
-        chosen = self._devices.chosen(pod.uid, index) if own else ()
-        if chosen is None or any(self._place_of(key) != index for key in sharing):
+        chosen = self._devices.chosen(pod.uid) if own else ()
+        if chosen is None:
             return None
         if needs.extended is not None and _is_open(extended) and needs.extended.claim is None:
             own[-1] = replace(own[-1], namespace=needs.extended.namespace, name=needs.extended.name)
-        found = [
-            allocating(claim, results, node, classes, needs.consumers.get(claim.key))
-            for claim, results in zip(own, chosen, strict=True)
-        ]
+        found = [self._allocating_to(claim, results, node, needs) for claim, results in zip(own, chosen, strict=True)]
         if extended is not None and _is_open(extended):
             found[-1] = replace(found[-1], makes=extended.made)
-        for claim, _ in needs.sharing:
-            _, pods = self._sharers.get(claim.key, (-1, []))
-            if pods[:1] != [pod.uid]:
-                found.append(following(claim, node, needs.consumers.get(claim.key)))
-            elif (results := self._devices.chosen(claim.key, index)) is not None:
-                found.append(allocating(claim, results[0], node, classes, needs.consumers.get(claim.key)))
-            else:
+        for claim in sharing:
+            if (decided := self._allocating(claim.key)) is not None:
+                found.append(following(claim, decided.required, needs.consumers.get(claim.key)))
+                continue
+            pods, given = self._sharers.get(claim.key, []), self._devices.chosen(claim.key)
+            if given is None or pod.uid not in {uid for uid, _ in pods}:
                 return None
+            if pods[0][0] == pod.uid:
+                found.append(self._allocating_to(claim, given[0], node, needs))
+            else:
+                first = self._table.names[pods[0][1]]
+                required = self._devices.index.required(given[0], first)
+                found.append(following(claim, required, needs.consumers.get(claim.key)))
         return tuple(found)
+
+    def _allocating_to(
+        self, claim: ResourceClaim, results: Sequence[DeviceResult], node: str, needs: ClaimNeeds
+    ) -> Selection:
+        required, classes = self._devices.index.required(results, node), self._devices.index.classes
+        return allocating(claim, results, required, classes, needs.consumers.get(claim.key))
 
 
 def _is_open(extended: OnNodes | None) -> bool:

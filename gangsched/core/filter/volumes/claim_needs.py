@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import TypeAlias
 
-from gangsched.core.devices.device_index import DeviceKind
+from gangsched.core.devices.located import DeviceKind
 from gangsched.core.filter.volumes.extended_claims import ExtendedNeed, extended_need
 from gangsched.model.gang import Refusal
 from gangsched.model.objects import DEVICES, ClaimUse, Pod

@@ -50,6 +50,8 @@ class DynamicResources(ClaimFilter):
         wanted, devices = occupancy.storage.wanted(pod), occupancy.storage.devices
         if wanted.at is not None:
             allowed &= _only(wanted.at, len(allowed))
+        for terms in wanted.required:
+            allowed &= any_term(terms, occupancy.table)
         if needs.extended is not None:
             has_claim = np.zeros_like(allowed)
             for each in wanted.on:
@@ -95,6 +97,8 @@ def _lacking(pod: Pod, wanted: WantedDevices, occupancy: Occupancy) -> Bools | N
             continue
         here = devices.known(each.kind) == 0
         here[devices.faulty(each.kind)] = False  # `narrowed` finds the fault again, in whatever plan it was found
+        if wanted.other:
+            here |= devices.lacking(wanted.other, each.kind)
         lacking |= here if each.nodes is None else here & each.nodes
     for name, amount in pod.shape.requests:
         served, row = occupancy.storage.served.get(name), occupancy.resources.get(name)
@@ -107,12 +111,16 @@ def room_for_sharers(pod: Pod, count: int, room: Ints, occupancy: Occupancy) -> 
     """`room`, reduced to the nodes that fit most of the next `count` pods, which are equal to this one and may share
     its claims.
 
-    The devices of a claim belong to one node, so the first of these pods determines the node of all.
+    The first of these pods determines the node of all, or the nodes that can use the same devices.
     """
-    sharers = min(count, occupancy.storage.shares(pod))
-    if sharers < 2 or occupancy.storage.wanted(pod).at is not None:
+    wanted, sharers = occupancy.storage.wanted(pod), min(count, occupancy.storage.shares(pod))
+    if sharers < 2 or wanted.at is not None or wanted.required or wanted.other:
         return room
-    return np.where(room >= min(sharers, int(room.max(initial=0))), room, 0)
+    devices, together = occupancy.storage.devices, room
+    for each in wanted.on:
+        if devices is not None and each.kind is not None:
+            together = np.maximum(together, devices.room_together(each.kind, room))
+    return np.where(together >= min(sharers, int(together.max(initial=0))), room, 0)
 
 
 def _only(node: int, nodes: int) -> Bools:

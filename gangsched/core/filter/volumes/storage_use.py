@@ -99,7 +99,8 @@ class StorageUse:
         self._left: dict[str, tuple[Selection, ...]] = {}
         self._matchings: dict[ClaimNeeds, tuple[int, Matching]] = {}
         self._version = 0
-        self.devices = None if storage.allocator is None else DeviceUse(table, storage.allocator, self._work)
+        allocator = storage.allocator
+        self.devices = None if allocator is None else DeviceUse(table, allocator, self._work, self.reachable)
         self.claim_devices = (
             None
             if self.devices is None
@@ -199,11 +200,14 @@ class StorageUse:
 
     def with_devices(self, pod: Pod, room: Ints) -> Ints:
         """`room`, reduced to the number of such pods for which each node has devices, as far as they need any there."""
-        for each in self.wanted(pod).on if self.devices is not None else ():
-            if self.devices is None or each.kind is None:
+        wanted, devices = self.wanted(pod), self.devices
+        for each in wanted.on if devices is not None else ():
+            if devices is None or (each.kind is None and not wanted.other):
                 continue
             here = room if each.nodes is None else np.where(each.nodes, room, 0)
-            found = self.devices.room(each.kind, here)
+            found = here if each.kind is None else devices.room(each.kind, here)
+            if wanted.other:  # what other pods of the plan use already must be usable here, too
+                found = np.where(devices.joins(wanted.other, each.kind, np.minimum(here, found)), found, 0)
             # Pods placed after one that shares a claim use some of the same devices.
             found = np.where(found > 0, room, 0) if self.shares(pod) else np.minimum(room, found)
             room = found if each.nodes is None else np.where(each.nodes, found, room)
@@ -231,6 +235,17 @@ class StorageUse:
 
     def serial(self, pod: Pod) -> bool:
         """Whether placing such a pod may change which nodes the next one may use, apart from node limits."""
+        return self._is_special(pod) or self.is_joint(pod)
+
+    def is_joint(self, pod: Pod) -> bool:
+        """Whether the pod's claims may use devices of pools that several nodes reach."""
+        devices = self.devices
+        if devices is None or not pod.claims:
+            return False
+        return any(each.kind is not None and devices.is_shared(each.kind) for each in self.wanted(pod).on)
+
+    def _is_special(self, pod: Pod) -> bool:
+        """Whether the pod's claims are unlike those of every other pod."""
         needs = self.needs(pod)
         shared = any(use.key(pod.namespace) in self.storage.shared for use in pod.claims)
         limited = any(self.limits(driver) is not None for driver, _ in needs.disks)
@@ -257,7 +272,7 @@ class StorageUse:
             return None
         self._work.charge(UNITS_TO_COMPARE)
         needs = self.needs(pod)
-        if needs.problem is not None or self.serial(pod):
+        if needs.problem is not None or self._is_special(pod):
             return (pod.namespace, pod.native_group, pod.claims)
         volumes = frozenset((volume.required, volume.zones) for volume in needs.bound)
         drivers = tuple(sorted(driver for driver, _ in needs.disks))

@@ -15,6 +15,8 @@ from gangsched.kube.ports import Runtime
 from gangsched.kube.read.storage import FINALIZER
 from gangsched.kube.write.device_claims import ClaimWriteRefused, DeviceClaimWriter, may_be_done
 from gangsched.model.devices import DeviceAllocation, DeviceResult
+from gangsched.model.inter_pod import Requirement
+from gangsched.model.objects import NodeSelectorTerm
 from gangsched.model.resources import NANOS, parse_nanos
 from gangsched.model.storage import GroupConsumer, Selection
 from tests.unit.kube.fakes import FakeTime
@@ -29,7 +31,7 @@ def selection(
 ) -> Selection:
     """These devices are to be written to the claim."""
     chosen = Selection(namespace="ns", name="c", uid="u", resource_version=version, reserve=True, consumer=consumer)
-    return structs.replace(chosen, allocation=DeviceAllocation("n0", results, **fields))
+    return structs.replace(chosen, allocation=DeviceAllocation(results, **fields))
 
 
 class FakeClaim:
@@ -119,9 +121,9 @@ async def test_what_is_written() -> None:
     api = FakeClaim(spec=spec)
     api.meta["finalizers"] = ["other"]
     chosen = selection(SHARE, configs=((("r",), '{"opaque":{"driver":"d"}}'),), reads=True)
-    chosen = Selection(
-        **{name: getattr(chosen, name) for name in chosen.__struct_fields__} | {"finalizers": ("other",)}
-    )
+    zone, name = Requirement("zone", "In", ("a", "b")), Requirement("metadata.name", "In", ("n0",))
+    required = (NodeSelectorTerm((zone, Requirement("gpu", "Exists")), (name,)),)
+    chosen = structs.replace(chosen, finalizers=("other",), required=required)
     version = await writer(api, FakeTime()).allocate(chosen, uid="p", name="pod")
     assert api.sent == ["PATCH", "PATCH"]
     assert (api.meta["finalizers"], version) == (["other", FINALIZER], "3")
@@ -129,7 +131,10 @@ async def test_what_is_written() -> None:
     (result,) = allocation["devices"]["results"]
     assert result == {**_wire("g0"), "shareID": "s", "consumedCapacity": {"m": "1500m"}, "tolerations": [{"key": "k"}]}
     assert [each["source"] for each in allocation["devices"]["config"]] == ["FromClass", "FromClaim"]
-    assert allocation["nodeSelector"]["nodeSelectorTerms"][0]["matchFields"][0]["values"] == ["n0"]
+    (term,) = allocation["nodeSelector"]["nodeSelectorTerms"]
+    assert term["matchFields"] == [{"key": "metadata.name", "operator": "In", "values": ["n0"]}]
+    zoned = {"key": "zone", "operator": "In", "values": ["a", "b"]}
+    assert term["matchExpressions"] == [zoned, {"key": "gpu", "operator": "Exists"}]
     assert allocation["allocationTimestamp"] == "2026-01-01T00:00:00Z"
     assert api.status["reservedFor"] == [{"resource": "pods", "name": "pod", "uid": "p"}]
     assert parse_nanos(result["consumedCapacity"]["m"]) == SHARE.amounts[0][1]

@@ -23,7 +23,7 @@ RESULTS = tuple(DeviceResult("r", ("d", "n0", name)) for name in ("g0", "g1"))
 
 def selection(*, uid: str = "", version: str = "") -> Selection:
     """The decision about the claim of pod `p`, whose uid is `u`."""
-    allocation = DeviceAllocation("n0", RESULTS)
+    allocation = DeviceAllocation(RESULTS)
     return Selection(
         namespace="ns",
         name="p-extended-resources-u",

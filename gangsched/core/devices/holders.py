@@ -1,0 +1,68 @@
+"""The claims that hold devices, in the whole cluster, by claim and by device."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from gangsched.core.devices.held import Held, Use
+from gangsched.core.devices.pools import Pool
+from gangsched.model.devices import DeviceId, DeviceResult
+
+
+class Holders:
+    """Devices of claims; state changes only by `hold`."""
+
+    def __init__(self) -> None:
+        self._results: dict[str, tuple[DeviceResult, ...]] = {}  # by claim
+        self._holders: dict[DeviceId, dict[str, tuple[DeviceResult, ...]]] = defaultdict(dict)
+
+    def hold(self, claim: str, results: tuple[DeviceResult, ...]) -> tuple[DeviceResult, ...]:
+        """Record the devices that a claim holds, () for none; return those that it held before."""
+        before = self._results.get(claim, ())
+        if results == before:
+            return before
+        for each in before:
+            self._holders[each.id].pop(claim, None)
+            if not self._holders[each.id]:
+                del self._holders[each.id]
+        self._results.pop(claim, None)
+        if results:
+            self._results[claim] = results
+        for each in results:
+            self._holders[each.id][claim] = tuple(other for other in results if other.id == each.id)
+        return before
+
+    def has(self, device: DeviceId) -> bool:
+        """Whether any claim holds the device or a share of it."""
+        return device in self._holders
+
+    def held(self, pools: Sequence[Pool], without: frozenset[str] = frozenset()) -> Held:
+        """The devices of these pools that claims hold, but for some claims."""
+        holders = self._holders
+        return Held(
+            result
+            for pool in pools
+            for each in (*pool.devices, *pool.elsewhere)
+            if each.id in holders
+            for claim, results in holders[each.id].items()
+            if claim not in without
+            for result in results
+        )
+
+    def rival(self, claim: str, results: Sequence[DeviceResult], pools: Sequence[Pool]) -> str:
+        """Which of these devices of a claim, of these pools, others have as well, and that claim; "" for none."""
+        use = Use(pools, self.held(pools))
+        index = {each.id: at for at, each in enumerate(use.devices)}
+        for each in results:
+            name, at = "/".join(each.id), index.get(each.id)
+            holders = self._holders.get(each.id, {})
+            others = [key for key, had in holders.items() if key != claim and not all(one.admin for one in had)]
+            if others and not each.share:
+                return f"device {name} is also allocated to {min(others)}"
+            if at is None:
+                continue
+            nothing = dict.fromkeys(use.devices[at].device.capacity, 0)
+            if use.devices[at].pool in use.overdrawn or not use.has_amounts(at, nothing):
+                return f"device {name} is allocated beyond its capacity"
+        return ""

@@ -1,0 +1,100 @@
+"""What pods ask for in devices, and where; questions about the devices of several places at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple, TypeAlias
+
+from msgspec.structs import replace
+
+from gangsched.core.devices.cel.selectors import SelectorAnswers
+from gangsched.core.devices.device_faults import DeviceFault
+from gangsched.core.devices.pools import Pool, PoolDevice
+from gangsched.core.devices.questions import Questions
+from gangsched.core.devices.views import ClaimPlace, merged
+from gangsched.model.devices import ALL, DeviceClaim, DeviceClass
+
+EVERY_NODE: Final = ""
+"""In place of a node: devices that several nodes reach."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DeviceKind:
+    """Requests of a pod's claims, without names: claim number n is named `#n`. Equal kinds are the same object."""
+
+    claims: tuple[DeviceClaim, ...]
+
+    def named(self, text: str, claims: Sequence[str]) -> str:
+        """Replace the placeholders `#n` in a message with the names of a pod's claims."""
+        for number, name in enumerate(claims):
+            text = text.replace(f"claim /#{number}", f"claim {name}")
+        return text
+
+
+class NodeRoom(NamedTuple):
+    """There are devices for `pods` pods together. `ended`: the search ended early. `fault`: why such a pod cannot get
+    devices.
+    """
+
+    pods: int
+    ended: bool = False
+    fault: str = ""
+    unsupported: bool = False
+
+
+Located: TypeAlias = "tuple[DeviceKind, ClaimPlace]"
+"""Claims of a pod, and where they must be usable."""
+
+
+def matcher(
+    kinds: Iterable[DeviceKind], classes: Mapping[str, DeviceClass], answers: SelectorAnswers
+) -> Callable[[PoolDevice], bool]:
+    """Whether a device matches a request of these kinds; an error of a selector counts as a match."""
+    requests = {request for kind in kinds for claim in kind.claims for group in claim.requests for request in group}
+    sources = {
+        (*classes[each.class_name].selectors, *each.selectors) for each in requests if each.class_name in classes
+    }
+
+    def matches(device: PoolDevice) -> bool:
+        seen = device.seen
+        return isinstance(seen, str) or any(all(answers.answer(each, seen) for each in own) for own in sources)
+
+    return matches
+
+
+def questions_about(
+    items: Sequence[Located],
+    pools_at: Callable[[ClaimPlace, Iterable[DeviceKind]], Sequence[Pool]],
+    classes: Mapping[str, DeviceClass],
+    answers: SelectorAnswers,
+) -> tuple[Questions, list[tuple[DeviceClaim, ...]]]:
+    """Questions about all devices of the places, and the claims of each item, which see those of their place."""
+    places = dict.fromkeys(place for _, place in items)
+    if len(places) == 1:
+        pools = pools_at(items[0][1], dict.fromkeys(kind for kind, _ in items))
+        return Questions(pools, classes, answers), [kind.claims for kind, _ in items]
+    # A claim is known by its object: one of its own for each place.
+    claims = {(kind, place): tuple(map(replace, kind.claims)) for kind, place in dict.fromkeys(items)}
+    seen = {place: pools_at(place, dict.fromkeys(kind for kind, at in items if at == place)) for place in places}
+    pools_of = {id(claim): seen[place] for (_, place), own in claims.items() for claim in own}
+    return Questions(merged(seen.values()), classes, answers, pools_of), [claims[item] for item in items]
+
+
+def may_use(questions: Questions, claim: DeviceClaim) -> bool:
+    """Whether some request matches a device, or is in error where there are some."""
+    try:
+        return any(
+            (asked.request.mode == ALL and any(pool.incomplete or pool.invalid for pool in questions.pools))
+            or any(questions.matches(asked, at, claim) for at in range(len(questions.devices)))
+            for alternatives in questions.asked(claim)
+            for asked in alternatives
+        )
+    except DeviceFault:
+        return bool(questions.pools)
+
+
+def home(placed: Sequence[Located]) -> str:
+    """The node that alone decides about devices of these pods; EVERY_NODE if there is none."""
+    places = {place for _, place in placed}
+    return next(iter(places)).node if len(places) == 1 and not any(place.views for place in places) else EVERY_NODE

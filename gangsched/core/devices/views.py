@@ -1,0 +1,166 @@
+"""What nodes see of pools that several nodes reach.
+
+Invariant: nodes that see the same devices of such pools have the same view, so that all of them are searched once. Pods
+on nodes whose views are not connected cannot take devices or counters from each other.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
+from typing import Final, NamedTuple, TypeAlias
+
+import numpy as np
+
+from gangsched.core.devices.pools import Pool, PoolDevice, PoolId, SliceIndex, in_order
+from gangsched.core.node_terms import NODE_NAME_FIELD
+from gangsched.model.devices import DeviceId, NodeScope
+from gangsched.model.inter_pod import Requirement
+from gangsched.model.objects import NodeSelectorTerm
+from gangsched.model.snapshot import Bools, Ints, NodeTable
+
+MOST_JOINT: Final = 150
+"""Devices of such pools that one search considers, of those that match and are free: it takes no more (`_DEEPEST`)."""
+
+Matching: TypeAlias = Callable[[tuple[NodeSelectorTerm, ...] | None], Bools]
+"""`matching(terms)[node]`: the node matches one of the terms."""
+
+
+class ClaimPlace(NamedTuple):
+    """Where a claim must be usable: with the devices of one node, unless that is "", and with those that all these
+    views have.
+    """
+
+    node: str
+    views: tuple[int, ...] = ()
+
+
+class Views:
+    """The view of each node, `of[node]`, and whether it `sees` anything; `component[view]` says which are connected."""
+
+    def __init__(self, slices: SliceIndex, table: NodeTable, matching: Matching) -> None:
+        self._slices = slices
+        self._table = table
+        self._pools: dict[tuple[int, ...], tuple[Pool, ...]] = {}
+        scopes = slices.joint_scopes()
+        numbers = list(scopes)
+        everywhere = [number for number, scope in enumerate(numbers) if scope.everywhere and not scope.node]
+        seen: list[list[int]] = [[] for _ in table.nodes]
+        for number, scope in enumerate(numbers):
+            for node in _nodes(scope, table, matching):
+                seen[node].append(number)
+        keys: dict[tuple[int, ...], int] = {}
+        self.of: Ints = np.array([keys.setdefault(tuple(each), len(keys)) for each in seen], dtype=np.int64)
+        self.sees: Bools = np.array([bool(key or everywhere) for key in keys], dtype=np.bool_)[self.of]
+        self.example = {int(view): node for node, view in reversed(list(enumerate(self.of)))}
+        self.component = _components([(*key, *everywhere) for key in keys], numbers, scopes, slices.with_counters())
+        self.scopes_of = {
+            name: tuple(numbers[number] for number in seen[node]) for name, node in table.index.items() if seen[node]
+        }
+        """By name of the node, what its view depends on beside the slices."""
+
+    def pools(self, views: tuple[int, ...]) -> tuple[Pool, ...]:
+        """The pools as all these views see them."""
+        if views not in self._pools:
+            first, *others = (self._slices.joint_pools(self._table.nodes[self.example[view]]) for view in views)
+            seen = [{each.id for pool in pools for each in pool.devices if each.here} for pools in others]
+            self._pools[views] = tuple(_seen_by_all(pool, seen) for pool in first) if others else first
+        return self._pools[views]
+
+
+def _nodes(scope: NodeScope, table: NodeTable, matching: Matching) -> Iterable[int]:
+    if scope.node:
+        return (table.index[scope.node],) if scope.node in table.index else ()
+    if scope.everywhere or scope.terms is None:
+        return ()
+    found: list[int] = np.flatnonzero(matching(scope.terms)).tolist()
+    return found
+
+
+def _components(
+    keys: Sequence[tuple[int, ...]],
+    scopes: Sequence[NodeScope],
+    pools: dict[NodeScope, set[PoolId]],
+    with_counters: Collection[PoolId],
+) -> list[int]:
+    """Numbers that are equal for connected views: those with a scope in common, or a pool with counters."""
+    first: dict[object, int] = {}
+    root = list(range(len(keys)))
+
+    def find(at: int) -> int:
+        while root[at] != at:
+            root[at] = at = root[root[at]]
+        return at
+
+    for view, key in enumerate(keys):
+        joins: list[object] = [number for number in key if not scopes[number].node]
+        joins += [pool for number in key for pool in pools[scopes[number]] if pool in with_counters]
+        for each in joins:
+            root[find(view)] = find(first.setdefault(each, view))
+    return [find(view) for view in range(len(keys))]
+
+
+def _seen_by_all(pool: Pool, seen: Iterable[Collection[DeviceId]]) -> Pool:
+    devices = tuple(each if all(each.id in ids for ids in seen) else replace(each, here=False) for each in pool.devices)
+    return replace(pool, devices=devices)
+
+
+def cut(
+    pools: Sequence[Pool], is_used: Callable[[DeviceId], bool], matches: Callable[[PoolDevice], bool]
+) -> tuple[Pool, ...]:
+    """The pools with at most `MOST_JOINT` devices together, which match and are free; of the others only consumed
+    counters count.
+    """
+    if sum(len(pool.devices) for pool in pools) <= MOST_JOINT:
+        return tuple(pools)
+    found, left = [], MOST_JOINT
+    for pool in pools:
+        matching = [each for each in pool.devices if each.here and matches(each)]
+        free = [each for each in matching if each.device.shared or not is_used(each.id)][:left]
+        left -= len(free)
+        kept = {each.id for each in free}
+        rest = tuple(each for each in pool.devices if each.id not in kept)
+        is_cut = len(free) < len(matching)
+        found.append(replace(pool, devices=tuple(free), elsewhere=(*pool.elsewhere, *rest), is_cut=is_cut))
+    return tuple(found)
+
+
+def merged(views: Iterable[Sequence[Pool]]) -> tuple[Pool, ...]:
+    """Pools of several places as one; a device that several places see is one device."""
+    parts: dict[PoolId, list[Pool]] = defaultdict(list)
+    for pools in views:
+        for pool in pools:
+            parts[pool.id].append(pool)
+    return in_order(map(_merged, parts.values()))
+
+
+def _merged(parts: Sequence[Pool]) -> Pool:
+    if len(parts) == 1:
+        return parts[0]
+    devices = {each.id: each for part in reversed(parts) for each in part.devices}
+    elsewhere = {each.id: each for part in parts for each in part.elsewhere if each.id not in devices}
+    ordered = dict.fromkeys(each.id for part in parts for each in part.devices)
+    counters = {counter: amount for part in parts for counter, amount in part.counters.items()}
+    return replace(
+        parts[0],
+        devices=tuple(devices[each] for each in ordered),
+        elsewhere=tuple(elsewhere.values()),
+        counters=counters,
+    )
+
+
+def reachable_from(devices: Iterable[PoolDevice], node: str) -> tuple[NodeSelectorTerm, ...] | None:
+    """The nodes that can use all these devices, which were chosen on a node; None for every node.
+
+    As kube-scheduler has it: the node, if one of the devices is of a single node, else the requirements of all.
+    """
+    labels: dict[Requirement, None] = {}
+    fields: dict[Requirement, None] = {}
+    for each in devices:
+        if each.scope.node or each.device.binds_to_node:
+            return (NodeSelectorTerm(fields=(Requirement(NODE_NAME_FIELD, "In", (node,)),)),)
+        for term in each.scope.terms or ():  # the API allows one
+            labels.update(dict.fromkeys(term.labels))
+            fields.update(dict.fromkeys(term.fields))
+    return (NodeSelectorTerm(labels=tuple(labels), fields=tuple(fields)),) if labels or fields else None
