@@ -131,7 +131,7 @@ def test_the_kustomization_names_every_manifest() -> None:
     """No file is forgotten, and each object is in our namespace or in none."""
     sent = list(resources(ROOT / "manifests"))
     ours = {path for folder in ("manifests", "crds") for path in (ROOT / folder).glob("*.yaml")}
-    rights = {ROOT / "manifests" / f"rbac-{name}.yaml" for name in ("devices", "dialects")}
+    rights = {ROOT / "manifests" / f"rbac-{name}.yaml" for name in ("devices", "extended-resources", "dialects")}
     by_hand = {ROOT / "crds" / "scheduling.sigs.k8s.io_podgroups.yaml", *rights}
     assert {path for path in ours if path.name != "kustomization.yaml"} == {*sent, *by_hand, INSTALL}
     assert list(resources(ROOT / "hack" / "kind")) == sent
