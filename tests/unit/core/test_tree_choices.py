@@ -119,6 +119,16 @@ def test_each_composite_has_its_own_domain() -> None:
     assert len(set.union(*used.values())) == 3
 
 
+def test_a_composite_is_packed_into_one_rack() -> None:
+    """L13: the worker of the first replica fits best on another node than the one in its leader's rack."""
+    sizes = {"c": ("c", 2), "z8": ("z", 8), "z2": ("z", 2)}
+    world = World(*(node(name, gpus, labels={"rack": rack}) for name, (rack, gpus) in sizes.items()))
+    world.declare(composite("svc", "", 2), composite("r0", "svc", None, "rack"), composite("r1", "svc"))
+    world.create(gang("r0w", "r0", 1, gpus=2), gang("r0x", "r0", 1, gpus=8), gang("r1w", "r1", 1, gpus=2))
+    world.settle()
+    assert world.bound() == {"r0w-0": "z2", "r0x-0": "z8", "r1w-0": "c"}
+
+
 def test_nested_domains_are_searched_together() -> None:
     """L13: of two zones only one has room for the replica that needs two whole racks; the others must go elsewhere."""
     nodes = racks(8, 8, 8, 16, 8, zones="aabbb")
@@ -157,6 +167,18 @@ def test_a_lost_gang_comes_back_into_its_composite() -> None:
     world.create(gang("r0w", "r0"))
     assert len(started(world.settle())) == 4
     assert {world.bound()[f"r0w-{n}"][0] for n in range(2)} == {rack}
+
+
+def test_a_lost_gang_comes_before_a_further_replica() -> None:
+    """G7: the room that it left would do for another replica, which is in the queue for longer."""
+    world = World(*(node(f"n{n}") for n in range(3)))
+    groups, pods = service(2, 1)
+    world.declare(*groups)
+    created = {each.name: each for each in world.create(pods)}
+    (whole,) = {each[:2] for each in started(world.settle())}
+    world.delete(created[f"{whole}w-0"], created[f"{whole}w-1"])
+    world.create(gang(f"{whole}w", whole))
+    assert started(world.settle()) == {f"{whole}l", f"{whole}w"}
 
 
 def test_a_surplus_waits_for_the_minimum_of_the_whole_tree() -> None:
