@@ -70,7 +70,8 @@ def find(
     checkpoint = ledger.checkpoint()
     try:
         with ledger.work.at_most(WORK if whole else min(WORK, ledger.work.left / 2)):
-            if demand.is_hopeless:
+            # The room of a node for claims that may use its own devices or those of pools is not the most it could be.
+            if demand.is_hopeless and not demand.shares_devices:
                 return None
             found = _by_order(demand, place_run)
             if found is None and demand.is_exact and sum(demand.needs) <= PODS:
