@@ -227,12 +227,8 @@ class ClaimDevices:
         """The claims of a pod alone that get devices on the node."""
         sharing = {claim.key for claim, _ in needs.sharing}
         own = [each for each in needs.unallocated if each.key not in sharing]
-        extended = self._extended_on(needs, node)
-        return (
-            [*own, extended.claim]
-            if extended is not None and extended.claim is not None and _is_open(extended)
-            else own
-        )
+        opened = _open(self._extended_on(needs, node))
+        return own if opened is None else [*own, opened]
 
     def _kind(self, claims: Iterable[ResourceClaim]) -> DeviceKind:
         kind: DeviceKind = self._storage.allocator.kind(each.asks for each in claims)
@@ -283,10 +279,11 @@ class ClaimDevices:
         chosen = self._devices.chosen(pod.uid) if own else ()
         if chosen is None:
             return None
-        if needs.extended is not None and _is_open(extended) and needs.extended.claim is None:
+        opened = _open(extended)
+        if needs.extended is not None and opened is not None and needs.extended.claim is None:
             own[-1] = replace(own[-1], namespace=needs.extended.namespace, name=needs.extended.name)
         found = [self._allocating_to(claim, results, node, needs) for claim, results in zip(own, chosen, strict=True)]
-        if extended is not None and _is_open(extended):
+        if extended is not None and opened is not None:
             found[-1] = replace(found[-1], makes=extended.made)
         for claim in sharing:
             if (decided := self._allocating(claim.key)) is not None:
@@ -310,6 +307,7 @@ class ClaimDevices:
         return allocating(claim, results, required, classes, needs.consumers.get(claim.key))
 
 
-def _is_open(extended: OnNodes | None) -> bool:
-    """Whether devices are to be chosen for a claim for extended resources."""
-    return extended is not None and extended.claim is not None and not extended.claim.allocated
+def _open(extended: OnNodes | None) -> ResourceClaim | None:
+    """The claim for extended resources for which devices are to be chosen; None if there is none."""
+    claim = extended.claim if extended is not None else None
+    return claim if claim is not None and not claim.allocated else None

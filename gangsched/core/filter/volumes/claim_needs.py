@@ -90,9 +90,8 @@ def claim_needs(pod: Pod, storage: Storage) -> ClaimNeeds:
         ),
         None,
     )
-    allocated |= (
-        {} if extended is None or extended.claim is None or not extended.claim.allocated else {extended.claim: None}
-    )
+    if extended is not None and extended.claim is not None and extended.claim.allocated:
+        allocated[extended.claim] = None
     missing = dict.fromkeys(claim for _, claim in devices if claim is not None and not claim.allocated)
     unallocated = () if problem is not None else tuple(missing)
     kinds = [(each, storage.allocator.kind((each.asks,))) for each in unallocated if each.key in storage.shared]
