@@ -58,12 +58,8 @@ class DeviceClaimWriter:
             body = {"metadata": {"uid": selection.uid, "resourceVersion": version}, "status": status}
             try:
                 return (await self._patch(selection, body, MERGE_PATCH, "status")).resource_version
-            except Fenced:
-                raise
             except Fault as fault:
-                if not (may_be_done(fault) or is_conflict(fault)) or not tries_left:
-                    raise
-                await self._runtime.sleep(0.0 if is_conflict(fault) else backoff.next_s(fault))
+                await self.before_another_try(fault, tries_left, backoff)
             claim = await self.read(selection, backoff)
             if claim.uid != selection.uid or claim.deleting:
                 raise ClaimWriteRefused(f'resourceclaim "{selection.name}" not found')
@@ -73,6 +69,12 @@ class DeviceClaimWriter:
                 raise ClaimWriteRefused(f'resourceclaim "{selection.name}" has been allocated by another scheduler')
             version = claim.resource_version
         raise AssertionError("unreachable")
+
+    async def before_another_try(self, fault: Fault, tries_left: int, backoff: Backoff) -> None:
+        """Wait until a write may be tried again, at once after a conflict. Raises the fault if that does not help."""
+        if isinstance(fault, Fenced) or not (may_be_done(fault) or is_conflict(fault)) or not tries_left:
+            raise fault
+        await self._runtime.sleep(0.0 if is_conflict(fault) else backoff.next_s(fault))
 
     async def release(self, selection: Selection, uid: str) -> str:
         """Deallocate a claim that was allocated for this pod only; return the version that must be seen before its next

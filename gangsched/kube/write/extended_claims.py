@@ -58,12 +58,8 @@ class ExtendedClaimWriter:
             try:
                 answer = await self._client.request("POST", path, body, timeout_s=self._request_timeout_s)
                 return _of(selection, decode_resource_claim(decoder.decode(answer)), uid)
-            except Fenced:
-                raise
             except Fault as fault:
-                if not (may_be_done(fault) or is_conflict(fault)) or not tries_left:
-                    raise
-                await self._runtime.sleep(0.0 if is_conflict(fault) else backoff.next_s(fault))
+                await self._claims.before_another_try(fault, tries_left, backoff)
             claim = await self._claims.read(selection, backoff)
             if claim.uid:
                 return _of(selection, claim, uid)
