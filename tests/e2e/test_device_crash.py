@@ -71,7 +71,7 @@ class DeadlyForClaims(Deadly):
 @pytest.fixture
 def deadly(plane: ControlPlane) -> Iterator[tuple[FaultProxy, DeadlyForClaims]]:
     """A proxy that lets so many writes pass as a test says."""
-    rule = DeadlyForClaims(faults=(), writes_left=10**6)
+    rule = DeadlyForClaims(faults=(), writes_left=10**6, within_s=WITHIN_S)
     with FaultProxy(plane) as proxy:
         proxy.rules.append(rule)
         yield proxy, rule
@@ -89,11 +89,7 @@ def test_a_kill_after_any_write_leaves_nothing_half(
         try:
             devices.node(api, "n0", *(devices.gpu(f"g{each}") for each in range(MEMBERS)))
             uses = devices.template(api, "some", devices.asks())
-            rule.writes_left = number
-            make.create_all(api, make.gang("g", members=MEMBERS, spec=uses))
-            assert rule.done.wait(WITHIN_S), "there are fewer writes than that"
-            daemon.kill()
-            proxy.rules.remove(rule)
+            rule.kill_after(number, api, make.gang("g", members=MEMBERS, spec=uses), daemon, proxy)
             if not fits:
                 api.patch("/api/v1/nodes/n0", {"spec": {"unschedulable": True}})
                 devices.node(api, "n1", *(devices.gpu(f"g{each}") for each in range(MEMBERS)))
@@ -119,11 +115,7 @@ def test_a_kill_after_any_write_for_a_claim_that_all_share(
             for name in ("n0", "n1"):
                 devices.node(api, name, devices.gpu("g0"))
             uses = devices.direct(api, "common", devices.asks())
-            rule.writes_left = number
-            make.create_all(api, make.gang("g", members=MEMBERS, spec=uses))
-            assert rule.done.wait(WITHIN_S), "there are fewer writes than that"
-            daemon.kill()
-            proxy.rules.remove(rule)
+            rule.kill_after(number, api, make.gang("g", members=MEMBERS, spec=uses), daemon, proxy)
             daemon.start()
             nodes = devices.wait_bound(pods, "g-", MEMBERS)
             devices.all_share(api, "common", nodes)
@@ -146,11 +138,7 @@ def test_a_kill_after_any_write_for_extended_resources(
         daemon.start()
         try:
             devices.node(api, "n0", *of_node)
-            rule.writes_left = number
-            make.create_all(api, make.gang("g", members=MEMBERS, spec=extended.wants(1)))
-            assert rule.done.wait(WITHIN_S), "there are fewer writes than that"
-            daemon.kill()
-            proxy.rules.remove(rule)
+            rule.kill_after(number, api, make.gang("g", members=MEMBERS, spec=extended.wants(1)), daemon, proxy)
             if not fits:
                 api.patch("/api/v1/nodes/n0", {"spec": {"unschedulable": True}})
                 devices.node(api, "n1", *of_node)

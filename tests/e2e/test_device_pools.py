@@ -25,7 +25,6 @@ pytestmark = pytest.mark.e2e
 PLANE = {"kcm": True}
 ZONE = "topology.kubernetes.io/zone"
 MEMBERS = 3
-WITHIN_S = 40.0
 
 api = devices.api
 
@@ -136,11 +135,7 @@ def test_a_kill_after_any_write_for_a_claim_of_a_pool(
             for zone in "ab":
                 pool(api, f"net-{zone}", devices.gpu("g0"), zone=zone)
             uses = devices.direct(api, "common", devices.asks())
-            rule.writes_left = number
-            make.create_all(api, make.gang("g", members=MEMBERS, spec=uses, cpu="3"))
-            assert rule.done.wait(WITHIN_S), "there are fewer writes than that"
-            daemon.kill()
-            proxy.rules.remove(rule)
+            rule.kill_after(number, api, make.gang("g", members=MEMBERS, spec=uses, cpu="3"), daemon, proxy)
             daemon.start()
             found = devices.wait_bound(pods, "g-", MEMBERS)
             assert {*found.values()} == {"a1", "a2", "a3"}

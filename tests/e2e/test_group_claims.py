@@ -130,11 +130,7 @@ def test_a_kill_after_any_write_for_a_claim_of_a_podgroup(
             for name in ("n0", "n1"):
                 devices.node(api, name, devices.gpu("g0"))
             uses = devices.template(api, "common", devices.asks())
-            rule.writes_left = number
-            make.create_all(api, gang("g", uses))
-            assert rule.done.wait(WITHIN_S), "there are fewer writes than that"
-            daemon.kill()
-            proxy.rules.remove(rule)
+            rule.kill_after(number, api, gang("g", uses), daemon, proxy)
             daemon.start()
             reserved_for_the_group(api, "g", devices.wait_bound(pods, "g-", MEMBERS))
             assert daemon.complaints() == []

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -58,6 +58,7 @@ class Deadly(Rule):
     writes_left: int = 0
     done: threading.Event = field(default_factory=threading.Event)
     dead: bool = False
+    within_s: float = WITHIN_S
 
     def fault_for(self, request: ApiRequest) -> Deadly | None:
         """Itself for every write that counts, and for every request of a dead scheduler."""
@@ -76,6 +77,14 @@ class Deadly(Rule):
             self.done.set()
             await asyncio.sleep(WITHIN_S)  # the scheduler is killed meanwhile
         return answer
+
+    def kill_after(self, number: int, api: Api, objects: Sequence[Object], daemon: Daemon, proxy: FaultProxy) -> None:
+        """Create objects, kill the scheduler after so many writes for them, and let the next one's requests through."""
+        self.writes_left = number
+        make.create_all(api, objects)
+        assert self.done.wait(self.within_s), "there are fewer writes than that"
+        daemon.kill()
+        proxy.rules.remove(self)
 
 
 class Seen:
@@ -139,11 +148,7 @@ def test_a_kill_after_any_write_leaves_no_gang_halved(plane: ControlPlane, numbe
                 created = members(name, MEMBERS, 1, priority)
                 make.create_all(api, singly(created) if alone else created)
                 pods.wait_for(partial(is_whole, name), within_s=WITHIN_S, what=f"the start of {name}")
-            deadly.writes_left = number
-            make.create_all(api, members("high", 2, 4, "high"))
-            assert deadly.done.wait(WITHIN_S), "there are fewer writes than that"
-            daemon.kill()
-            proxy.rules.remove(deadly)
+            deadly.kill_after(number, api, members("high", 2, 4, "high"), daemon, proxy)
             daemon.start()
             pods.wait_for(lambda items: bound(items, "high") == 2, within_s=WITHIN_S, what="the start of the high gang")
             pods.wait_for(lambda items: bound(items, "victim") in {0, MEMBERS}, within_s=30.0, what="no half gang")
