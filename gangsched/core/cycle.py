@@ -162,8 +162,10 @@ def plan(
     if claims is not None and claims.is_used:
         first = {name: with_devices(verdict, ledger) for name, verdict in first.items()}
     reservations = standing.result(first) if standing is not None else None
+    # Of a thousand binds each would be looked at, for a few gangs that have members to come.
+    coming = {group.id for group in ordered if any(gang.to_come for gang in group.gangs)}
     return Plan(
-        tuple(map(stand_ins.split, first.values())),
+        tuple([stand_ins.split(each) if each.group in coming else each for each in first.values()]),
         left,
         pods_tried=tried,
         reservations=reservations,

@@ -148,22 +148,22 @@ def attempt(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> tuple[Trial,
 def place_alone(pods: Sequence[Pod], group: Group, ledger: Ledger) -> Trial:
     """Place pods that may start alone: each one that fits is placed, and each other one is refused by itself (P3)."""
     trial = Trial()
-    of_slices = {pod.uid for gang in group.gangs if gang.constraints.slices for pod in (*gang.retry, *gang.pending)}
+    apart = [gang for gang in group.gangs if gang.constraints.slices or gang.promised]
+    of_apart = {pod.uid for gang in apart for pod in (*gang.retry, *gang.pending)}
     with ledger.within(pinned(group, ledger) or EVERYWHERE):
         if ledger.progress is not None:
             ledger.progress.resume(pods, ledger)
-        by_gang = {pod.uid for gang in group.gangs if gang.promised for pod in (*gang.retry, *gang.pending)} | of_slices
-        for run in _runs([pod for pod in pods if pod.uid not in by_gang] if by_gang else pods, ledger):
+        for run in _runs([pod for pod in pods if pod.uid not in of_apart] if apart else pods, ledger):
             trial.attempt("", run, group, ledger)
-        waiting = {pod.uid for pod in pods} if by_gang else frozenset[str]()
-        for gang in group.gangs if by_gang else ():
+        waiting = {pod.uid for pod in pods} if apart else frozenset[str]()
+        for gang in apart:
             own = [pod for pod in (*gang.retry, *gang.pending) if pod.uid in waiting]
             with own_room(gang, ledger):
                 if gang.constraints.slices:
                     _join(gang, own, "", trial, group, ledger)
-                elif gang.promised:
-                    for run in _runs(own, ledger):
-                        trial.attempt("", run, group, ledger)
+                    continue
+                for run in _runs(own, ledger):
+                    trial.attempt("", run, group, ledger)
     return trial
 
 

@@ -28,7 +28,8 @@ def with_members_to_come(gang: Gang, record: GangRecord, policy: GpuPolicy) -> G
     """The gang with stand-ins for its members to come, or with the room that is left for them."""
     first = record.spec.first if record.spec is not None else 0
     if gang.bound < gang.total and record.passed is not None:  # also while it waits for claims (B7)
-        return replace(gang, promised=_promised(gang, record))
+        promised = _promised(gang, record)
+        return replace(gang, promised=promised) if promised else gang
     record.room_problem = None
     if not first or not gang.pending or not first <= gang.quorum < gang.total:
         return gang
