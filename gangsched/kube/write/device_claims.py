@@ -27,6 +27,8 @@ from gangsched.model.storage import ResourceClaim, Selection
 
 TRIES: Final = 3
 """How often a claim is written that others change meanwhile."""
+FREED: Final = {"allocation": None, "reservedFor": None, "devices": None}
+"""The status of a claim that has no devices and no consumers, as a merge patch."""
 decoder = msgspec.json.Decoder(WireResourceClaim)
 
 
@@ -84,10 +86,9 @@ class DeviceClaimWriter:
         """
         version = selection.resource_version
         backoff = Backoff(0.1, 5.0, rng=self._runtime.rng)
-        freed = {"allocation": None, "reservedFor": None, "devices": None}
         tries = 0
         while True:
-            body = {"metadata": {"uid": selection.uid, "resourceVersion": version}, "status": freed}
+            body = {"metadata": {"uid": selection.uid, "resourceVersion": version}, "status": FREED}
             try:
                 return (await self._patch(selection, body, MERGE_PATCH, "status")).resource_version
             except Fenced:

@@ -17,6 +17,7 @@ from gangsched.kube.http.faults import Fault, Fenced
 from gangsched.kube.ports import RestClient, Runtime
 from gangsched.kube.read.storage import FINALIZER, decode_resource_claim
 from gangsched.kube.write.device_claims import (
+    FREED,
     TRIES,
     ClaimWriteRefused,
     DeviceClaimWriter,
@@ -121,8 +122,7 @@ class ExtendedClaimWriter:
         """Take the devices from the claim, then the finalizer, then delete it; each only as it was read."""
         seen = {"uid": claim.uid, "resourceVersion": claim.resource_version}
         if claim.allocated or claim.reserved:
-            freed = {"allocation": None, "reservedFor": None, "devices": None}
-            await self._claims.request(selection, "PATCH", {"metadata": seen, "status": freed}, MERGE_PATCH, "status")
+            await self._claims.request(selection, "PATCH", {"metadata": seen, "status": FREED}, MERGE_PATCH, "status")
         elif FINALIZER in claim.finalizers:
             left = [each for each in claim.finalizers if each != FINALIZER]
             body = [

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gangsched.api.podgroup import Condition, PodGroupStatus, scheduled_condition, stored_conditions, with_condition
+from gangsched.api.podgroup import PodGroupStatus, scheduled_condition, stored_conditions, with_condition
 from gangsched.model.gang import Refusal
 from gangsched.model.objects import PodGroup
 from gangsched.model.reasons import Reason
-from gangsched.model.text import counted, cut
+from gangsched.model.text import counted
 from gangsched.model.tree import Composite, composites_of, gangs_of, has_minimum
 from gangsched.state.group_record import GroupRecord
 from gangsched.state.groups import Registry
+from gangsched.state.reporting.reservation_reports import Fact
+from gangsched.state.reporting.status import as_conditions
 
 INVALID = "Invalid"
 """The reason that Kubernetes defines for a tree with a fault."""
@@ -40,19 +42,11 @@ def status(
     conditions = [each for each in stored_conditions(pod_group.status) if each.type == kind]
     if any(each.status == "True" for each in conditions):
         return None
-    is_true, reason, message = _fact(composite, group, registry)
-    new = Condition(
-        type=kind,
-        status="True" if is_true else "False",
-        reason=reason,
-        message=cut(message),
-        last_transition_time=wall,
-        observed_generation=pod_group.generation or None,
-    )
+    (new,) = as_conditions({kind: _fact(composite, group, registry)}, pod_group, wall)
     return PodGroupStatus(conditions=with_condition(conditions, new)).to_dict()
 
 
-def _fact(composite: Composite | None, group: GroupRecord, registry: Registry) -> tuple[bool, str, str]:
+def _fact(composite: Composite | None, group: GroupRecord, registry: Registry) -> Fact:
     if composite is not None:
 
         def runs(gang: str) -> bool:

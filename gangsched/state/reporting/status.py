@@ -106,7 +106,7 @@ def status(
     facts = _facts(record, pod_group, gang, verdict, count) | ({RESERVED: reserved} if reserved is not None else {})
     if (preempted := _preempted(record, gang, conditions, told)) is not None:
         facts[DISRUPTION_TARGET] = preempted
-    ours = _conditions(facts, pod_group, wall)
+    ours = as_conditions(facts, pod_group, wall)
     for condition in ours:
         old = next((old for old in conditions if old.type == condition.type), None)
         if old is not None and old.status == "True" and old.type == NATIVE_INITIALLY_SCHEDULED:
@@ -163,7 +163,8 @@ def _facts(
     }
 
 
-def _conditions(facts: Mapping[str, Fact], pod_group: PodGroup, wall: str) -> list[Condition]:
+def as_conditions(facts: Mapping[str, Fact], pod_group: PodGroup, wall: str) -> list[Condition]:
+    """The conditions of an object that say these facts, by type."""
     return [
         Condition(
             type=kind,
