@@ -5,7 +5,7 @@ CRASH_AFTER and CRASH_TIMES as in `test_device_crash`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -15,6 +15,7 @@ from control_plane.api import Api, Object
 from control_plane.daemon import Daemon
 from control_plane.following import Following
 
+from tests.e2e import test_device_crash as crash
 from tests.e2e import test_devices as devices
 from tests.e2e.conftest import PODS
 from tests.e2e.test_device_crash import KILLS_SHARED, SHARED_WRITES, DeadlyForClaims
@@ -26,16 +27,7 @@ PLANE = {"kcm": True}
 ZONE = "topology.kubernetes.io/zone"
 MEMBERS = 3
 
-api = devices.api
-
-
-@pytest.fixture
-def deadly(plane: ControlPlane) -> Iterator[tuple[FaultProxy, DeadlyForClaims]]:
-    """A proxy that lets so many writes pass as a test says."""
-    rule = DeadlyForClaims(faults=(), writes_left=10**6)
-    with FaultProxy(plane) as proxy:
-        proxy.rules.append(rule)
-        yield proxy, rule
+api, deadly = devices.api, crash.deadly
 
 
 def pool(api: Api, name: str, *own: Mapping[str, Any], zone: str = "") -> None:

@@ -15,6 +15,7 @@ from control_plane.api import Api, Object
 from control_plane.daemon import Daemon
 from control_plane.following import Following
 
+from tests.e2e import test_device_crash as crash
 from tests.e2e import test_devices as devices
 from tests.e2e.conftest import PODS, delete_all
 from tests.e2e.test_device_crash import AFTER, TIMES, DeadlyForClaims
@@ -35,7 +36,7 @@ KILLS = (
 )
 WITHIN_S = 40.0
 
-devices_api = devices.api
+devices_api, deadly = devices.api, crash.deadly
 
 
 @pytest.fixture
@@ -43,15 +44,6 @@ def api(devices_api: Api) -> Iterator[Api]:
     """As for devices; leaves no PodGroup behind."""
     yield devices_api
     delete_all(devices_api, PODS, NATIVE)
-
-
-@pytest.fixture
-def deadly(plane: ControlPlane) -> Iterator[tuple[FaultProxy, DeadlyForClaims]]:
-    """A proxy that lets so many writes pass as a test says."""
-    rule = DeadlyForClaims(faults=(), writes_left=10**6)
-    with FaultProxy(plane) as proxy:
-        proxy.rules.append(rule)
-        yield proxy, rule
 
 
 def gang(name: str, uses: Mapping[str, object], members: int = MEMBERS) -> list[Object]:
