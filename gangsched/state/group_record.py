@@ -259,6 +259,11 @@ class GroupRecord:
         """Whether it may be a head, for which room may be reserved."""
         return self.entitlement in {Entitlement.WAITING, Entitlement.CANDIDATE}
 
+    @property
+    def evictions(self) -> Refusal | None:
+        """Why no pod of it may be placed while evictions are under way: of its own members, or for it (V11, V17)."""
+        return self.taken or (self.nomination.holds if self.nomination is not None else None)
+
     def entitle(self, cause: EntitlementCause) -> None:
         """Change its entitlement. Raises AssertionError if the table has no row."""
         entitlement = ENTITLEMENTS[self.entitlement].get(cause)

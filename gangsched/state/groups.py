@@ -136,7 +136,7 @@ class Registry:
                 priority=max((pod.priority for pod in pods), default=0),
                 creation_s=min(self.gangs[gang_id].creation_s for gang_id in record.gangs),
                 broken=heals(gangs),
-                refusal=record.taken or record.refusal,
+                refusal=record.evictions or record.refusal,
                 clock_started_s=None if record.nomination is not None else record.clock_s,
                 yielded_to=record.yielded_to,
                 avoid=frozenset(record.avoid),

@@ -15,6 +15,7 @@ from gangsched.model.peers import Behind, PeerKey
 from gangsched.model.resources import OVERFULL
 from gangsched.state.member_store import WAITS
 from gangsched.state.members import Member, State
+from gangsched.state.preemption.nomination import Fate
 from gangsched.state.reporting.gang_numbers import count_pending
 from gangsched.state.scheduling import SchedulingState
 
@@ -132,6 +133,8 @@ def _of_nominations(state: SchedulingState) -> Iterator[str]:
     for record in nominations.all():
         if record.victims.keys() != record.fates.keys():
             yield f"the nomination of {record.group} has fates of others than its victims"
+        if record.unanswered != {uid for uid in record.of(Fate.ORDERED) if record.victims[uid].is_of_whole}:
+            yield f"the nomination of {record.group} is held by other evictions than those that are not answered"
     shown = state.coming.shown()
     for gang_id, group_id in state.registry.group_of.items():
         wanted = state.registry.view(gang_id).promised

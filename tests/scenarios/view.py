@@ -95,7 +95,7 @@ def select(view: View, name: str, maker: Maker) -> dict[str, Object]:
     key = maker.key(name)
     if key in view.pods:
         return {key: view.pods[key]}
-    pattern = key if "*" in key else f"{key}-*"
+    pattern = key if {"*", "["} & set(key) else f"{key}-*"
     return {each: pod for each, pod in view.pods.items() if fnmatchcase(each, pattern)}
 
 

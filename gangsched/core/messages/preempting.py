@@ -72,6 +72,11 @@ def being_preempted() -> Refusal:
     return Refusal(Reason.WAITING_FOR_MEMBERS, text)
 
 
+def evicting() -> Refusal:
+    """Refusal of a group whose victims' evictions are under way (semantics V11)."""
+    return Refusal(Reason.PREEMPTING, "it starts once the gangs that make room for it are being evicted as a whole")
+
+
 def preempted_pod(victim: Victim, by: ObjectRef) -> str:
     """Event of an evicted pod."""
     return f"Preempted by {_named(by, victim.namespace)} on node {victim.node}"

@@ -6,16 +6,17 @@ A record only stores; `nominations` changes it.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from math import inf
 
+from gangsched.core.messages import preempting
 from gangsched.model.gang import Placement, Refusal, is_to_come
 from gangsched.model.nominated_room import Nomination
 from gangsched.model.objects import Pod
 from gangsched.model.preemption import Preemption, UnitKind, Victim
-from gangsched.model.protocol import NominatedMember
+from gangsched.model.protocol import EvictionResult, NominatedMember
 from gangsched.model.resources import ResourceVector
 
 
@@ -34,6 +35,10 @@ class Fate(StrEnum):
     ORDERED = "ordered"  # its eviction is sent, or about to be
     EVICTED = "evicted"  # the API server accepted the eviction
     GONE = "gone"  # it went without us
+
+
+FATES = {EvictionResult.DONE: Fate.EVICTED, EvictionResult.GONE: Fate.GONE}
+"""By the answer to an eviction; after any other answer the victim stays."""
 
 
 class Result(StrEnum):
@@ -74,9 +79,10 @@ class NominationRecord:
 
     `nominees` are nominated members by uid; `victims` and `fates` are by the victim's uid. `awaited` are pods that were
     terminating anyway when it was decided (V4). `unwritten` counts unanswered orders to nominate; `inherited` are
-    victims that another nomination left to it. `lost` is why it cannot succeed, "" while it can; after that the
-    nomination ends when the group is refused. `told` is its status message, `waiting` are the members that waited at
-    the last check, and `ends_s` is when the last victim counts as stuck, as of `counted_s`.
+    victims that another nomination left to it. `unanswered` are victims that go with their whole gang and whose
+    evictions are not answered yet. `lost` is why it cannot succeed, "" while it can; after that the nomination ends
+    when the group is refused. `told` is its status message, `waiting` are the members that waited at the last check,
+    and `ends_s` is when the last victim counts as stuck, as of `counted_s`.
     """
 
     id: str
@@ -91,6 +97,7 @@ class NominationRecord:
     fates: dict[str, Fate] = field(default_factory=dict)
     awaited: frozenset[str] = frozenset()
     unwritten: int = 0
+    unanswered: set[str] = field(default_factory=set)
     lost: str = ""
     expired: bool = False
     inherited: list[Victim] = field(default_factory=list)
@@ -139,9 +146,30 @@ class NominationRecord:
         """Whether its victims are deleted, since a PodDisruptionBudget would prevent their evictions (V7)."""
         return self.decision.harm is not None and self.decision.harm.budgets_broken > 0
 
+    @property
+    def holds(self) -> Refusal | None:
+        """Why its group may not start yet: the start would cancel evictions that are not sent (V11)."""
+        return preempting.evicting() if self.unanswered else None
+
     def of(self, fate: Fate) -> list[str]:
         """Uids of the victims with this outcome."""
         return [uid for uid, found in self.fates.items() if found is fate]
+
+    def order(self, uids: Iterable[str]) -> None:
+        """Record that the evictions of these victims are ordered."""
+        self.fates.update(dict.fromkeys(uids, Fate.ORDERED))
+        self.unanswered = {uid for uid in uids if self.victims[uid].is_of_whole}
+
+    def settle(self, uid: str, result: EvictionResult) -> None:
+        """Record what became of an ordered eviction."""
+        self.fates[uid] = FATES.get(result, Fate.MARKED)
+        self.unanswered.discard(uid)
+
+    def remove(self, uid: str) -> Victim:
+        """Drop a victim, which is kept or left to another nomination."""
+        del self.fates[uid]
+        self.unanswered.discard(uid)
+        return self.victims.pop(uid)
 
 
 def nominated(placement: Placement) -> NominatedMember:

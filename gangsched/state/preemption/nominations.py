@@ -177,7 +177,7 @@ class Nominations:
             return
         record.unwritten -= 1
         if record.stage is Stage.PREPARING and answer.failed:
-            others = [each for each in record.victims.values() if not self._may_name(record, each)]
+            others = nominees.nameless(record.victims.values(), record.group, self._registry)
             self._lose(record, preempting.not_nominated(answer.failed, others))
         elif record.stage is Stage.PREPARING and not record.unwritten:
             record.stage = Stage.PREPARED if record.of(Fate.MARKED) else Stage.EVICTING
@@ -188,23 +188,21 @@ class Nominations:
         record = self._of_id.get(answer.id)
         if record is None or record.fates.get(answer.uid) is not Fate.ORDERED:
             return ()
+        held, victim = record.holds, record.victims[answer.uid]
+        record.settle(answer.uid, answer.result)
         match answer.result:
             case EvictionResult.DONE:
-                record.fates[answer.uid] = Fate.EVICTED
                 self._count_from(record, now_s)
-            case EvictionResult.GONE:
-                record.fates[answer.uid] = Fate.GONE
             case EvictionResult.FORBIDDEN:
-                record.fates[answer.uid] = Fate.MARKED
                 self._lose(record, f"evictions are forbidden: {answer.message}")
             case EvictionResult.BLOCKED | EvictionResult.FAILED:
-                record.fates[answer.uid] = Fate.MARKED
-                victim = record.victims[answer.uid]
-                self._lose(record, preempting.not_evicted(victim, answer.message, named=self._may_name(record, victim)))
+                others = nominees.nameless([victim], record.group, self._registry)
+                self._lose(record, preempting.not_evicted(victim, answer.message, named=not others))
+        self._release(record, held)
         # Before the last answer it has no earlier end than the longest wait. To search thousands of victims for that at
         # each of as many answers costs a turn's time, so the nomination is checked once a second instead.
         self._next_looks.timers.set_sooner(record.id, max(now_s, record.counted_s + awaited.RECOUNT_S))
-        self._reports.note(record.victims[answer.uid].group, now_s)
+        self._reports.note(victim.group, now_s)
         return tuple(self.journal.answered(record, answer))
 
     def delayed(self, answer: EvictionDelayed) -> tuple[RecordEvent, ...]:
@@ -248,16 +246,16 @@ class Nominations:
             return self.begin(group, verdict.preemption, now_s) if isinstance(verdict.preemption, Preemption) else []
         if started:
             return self._end(record, Result.STARTED, now_s)
-        if record.lost:
+        if record.lost and not self.promised.is_halfway(record):
             return self._end(record, Result.EXPIRED if record.expired else Result.LOST, now_s)
-        return self._evict(record, now_s) if record.stage is Stage.PREPARED else []
+        return self._evict(record, now_s) if record.stage is Stage.PREPARED and not record.lost else []
 
     def _follow(self, record: NominationRecord, now_s: float) -> list[Action]:
         """Follow changes of the group, and those who left for it."""
         group = self._registry.groups.get(record.group)
         if group is None or not nominees.waiting(group, self._registry):
             record.lost = record.lost or "its pods are gone"
-            return self._end(record, Result.LOST, now_s)
+            return [] if self.promised.is_halfway(record) else self._end(record, Result.LOST, now_s)
         if group.nomination is not record:  # it was formed again, of other gangs
             group.nomination = record
             self._lose(record, CHANGED)
@@ -333,12 +331,13 @@ class Nominations:
         for uid in last_look.needless(record, self._members, room, places):
             self.taken.give_back(record.victims[uid].group, uid)
             self.promised.stays(uid)
-            del record.victims[uid], record.fates[uid]
+            record.remove(uid)
         record.stage = Stage.EVICTING
         self._count_from(record, now_s)
         self.journal.evicting(record)
         ordered = record.of(Fate.MARKED)
-        record.fates.update(dict.fromkeys(ordered, Fate.ORDERED))
+        record.order(ordered)
+        self._registry.changed(record.group)
         return [
             Evict(record.id, each.uid, each.namespace, each.name, record.deadline_s, delete=record.breaks_budgets)
             for each in map(record.victims.__getitem__, ordered)
@@ -384,10 +383,19 @@ class Nominations:
     def _lose(self, record: NominationRecord, cause: str) -> None:
         """It cannot succeed; it ends when the group is refused again, for it may fit elsewhere (V11)."""
         if not record.lost:
-            record.lost = cause
+            record.lost, held = cause, record.holds
             self._hand_on(record)
             self.promised.changed()
+            self._release(record, held)
         self._queue.activate(record.group, QueueCause.NOMINATION_CHANGED)
+
+    def _release(self, record: NominationRecord, held: Refusal | None) -> None:
+        """Its group may start, or the nomination end, once the last of the evictions that `held` it is answered."""
+        if held and not record.holds:
+            self._stale.add(record.id)
+        if held and not record.holds and record.group in self._registry.groups:
+            self._registry.changed(record.group)
+            self._queue.activate(record.group, QueueCause.NOMINATION_CHANGED)
 
     def _hand_on(self, record: NominationRecord) -> None:
         """Who counts on it that a victim goes has it evicted itself, with all that goes with it."""
@@ -398,19 +406,13 @@ class Nominations:
             of = record.victims[uid]
             for each in [each for each in record.victims.values() if each.unit == of.unit]:
                 if not self.promised.was_evicted(record, each.uid):
-                    heir.victims[each.uid], heir.fates[each.uid] = each, Fate.MARKED
+                    heir.victims[each.uid], heir.fates[each.uid] = record.remove(each.uid), Fate.MARKED
                     heir.inherited.append(each)
-                    del record.victims[each.uid], record.fates[each.uid]
             heir.awaited -= heir.victims.keys()
             heir.stage = Stage.PREPARING
             self.promised.keep(heir)
             self.promised.changed()
             self._stale.add(heir.id)
-
-    def _may_name(self, record: NominationRecord, victim: Victim) -> bool:
-        """Whether the whole group is in the namespace of the victim (V22)."""
-        gangs = self._registry.groups[record.group].gangs if record.group in self._registry.groups else ()
-        return {self._registry.gangs[gang_id].namespace for gang_id in gangs} == {victim.namespace}
 
     def _has_started(self, group: GroupRecord) -> bool:
         """Whether every gang of the group is whole; of a tree, as many as its minimum."""

@@ -8,9 +8,10 @@ nominee may be vacant (without a pod) for a short time, since controllers take t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 
 from gangsched.model.gang import Gang, is_to_come
+from gangsched.model.preemption import Victim
 from gangsched.model.tree import has_minimum
 from gangsched.state.group_record import GroupRecord
 from gangsched.state.groups import Registry
@@ -133,3 +134,10 @@ def _may_replace(member: Member, nominee: Nominee) -> bool:
         and member.pod.priority == nominee.pod.priority
     )
     return same and not member.node
+
+
+def nameless(victims: Iterable[Victim], group_id: str, registry: Registry) -> list[Victim]:
+    """Those of whom the group may learn no name, since it is not wholly in their namespace (V22)."""
+    gangs = registry.groups[group_id].gangs if group_id in registry.groups else ()
+    namespaces = {registry.gangs[gang_id].namespace for gang_id in gangs}
+    return [victim for victim in victims if namespaces != {victim.namespace}]

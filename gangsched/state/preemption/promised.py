@@ -248,6 +248,11 @@ class Promised:
         fate, member = record.fates[uid], self._members.get(uid)
         return fate is Fate.EVICTED or (fate is Fate.ORDERED and member is not None and member.pod.deleting)
 
+    def is_halfway(self, record: NominationRecord) -> bool:
+        """Whether a gang that is evicted as a whole still has members whose evictions may not be sent (V12)."""
+        units = {record.victims[uid].unit for uid in record.unanswered if not self.was_evicted(record, uid)}
+        return any(self.was_evicted(record, uid) for uid, each in record.victims.items() if each.unit in units)
+
     def heir(self, record: NominationRecord, uid: str) -> NominationRecord | None:
         """Another nomination that needs this victim of `record` and may evict it itself."""
         victim = record.victims[uid]

@@ -180,7 +180,7 @@ def test_a_nomination_is_lost_with_its_node(what: str) -> None:
 def test_who_is_seen_to_go_was_evicted_also_before_the_eviction_is_answered() -> None:
     """V12: the watch may be ahead of the answer; of two evictions under way one has been carried out."""
     world, low, high = full()
-    decide(world, high, low)
+    world.decide(HIGH, [(high[0], "a"), (high[1], "b")], low, UnitKind.POD)
     world.fate = lambda order: "later" if isinstance(order, Evict) else "bound"
     world.settle()
     world.update(low[0], deleting=True)
