@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cmp_to_key
-from itertools import pairwise
+from graphlib import CycleError, TopologicalSorter
+from itertools import pairwise, permutations
 from typing import TypeAlias
 
 from gangsched.core.queue_sort import size_key
@@ -72,15 +72,21 @@ def layers_of(stated: Sequence[Sequence[SliceLayer]], table: NodeTable) -> tuple
     different = list(dict.fromkeys(tuple(layer.topology for layer in layers) for layers in stated if layers))
     if len(different) == 1:
         return different[0], True  # an inner slice is inside an outer one, wherever else its domain reaches
+    order: TopologicalSorter[str] = TopologicalSorter()
+    for labels in different:
+        order.add(labels[0])
+        for outer, inner in pairwise(labels):  # says which is outside where both have the same domains
+            order.add(inner, outer)
     every = tuple(dict.fromkeys(label for labels in different for label in labels))
-
-    def compare(one: str, other: str) -> int:
+    for one, other in permutations(every, 2):
         # Not by refinement: of a zone with nodes outside its only rack, the rack is inside, though neither is finer.
-        return int(lies_within(one, other, table)) - int(lies_within(other, one, table))
-
-    ordered = tuple(sorted(every, key=cmp_to_key(compare)))
-    in_order = all([*labels] == [label for label in ordered if label in labels] for labels in different)
-    return ordered, in_order and all(lies_within(fine, coarse, table) for coarse, fine in pairwise(ordered))
+        if lies_within(one, other, table) and not lies_within(other, one, table):
+            order.add(one, other)
+    try:
+        ordered = tuple(order.static_order())
+    except CycleError:
+        return every, False
+    return ordered, all(lies_within(fine, coarse, table) for coarse, fine in pairwise(ordered))
 
 
 @dataclass(slots=True)
