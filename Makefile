@@ -277,8 +277,8 @@ bench-fight: install control-plane ## Three priorities fight for room, beside ku
 		--seed $(SEED) $(if $(VIRTUAL),--virtual) $(if $(OUT_JSON),--out '$(OUT_JSON)')
 
 .PHONY: bench-waves
-bench-waves: install control-plane ## Hundreds of groups preempt at once; CASES='singles-4 hero-256' BESIDE=1 OUT_JSON=
-	@$(RUN)python -m bench.waves $(CASES) $(if $(BESIDE),--beside) $(if $(OUT_JSON),--out '$(OUT_JSON)')
+bench-waves: install control-plane ## Hundreds of groups preempt at once; CASES='singles-4 hero-256' BESIDE=1 RAW=1 OUT_JSON=
+	@$(RUN)python -m bench.waves $(CASES) $(if $(BESIDE),--beside) $(if $(RAW),--raw) $(if $(OUT_JSON),--out '$(OUT_JSON)')
 
 .PHONY: bench-turns
 bench-turns: install ## The longest turn of the loop in each of these waves, on a virtual clock; CASES='singles-4 hero-256'; fails above 50 ms

@@ -11,10 +11,12 @@ import re
 import threading
 import time
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from itertools import count
+from types import MappingProxyType
 
 from control_plane import ControlPlane
 from control_plane import objects as make
@@ -96,16 +98,7 @@ def play(case: Case, contender: Contender) -> Figures:
     scheduler = "gangsched" if ours else "default-scheduler"
     with ExitStack() as stack:
         native = contender.dialect is Dialect.NATIVE
-        runtime = [f"{NATIVE_API}=true"] if native else []
-        given = ControlPlane(kwok=True, for_load=True, feature_gates=contender.gates, runtime_config=runtime)
-        plane = stack.enter_context(given)
-        api = stack.enter_context(closing(Api.of(plane)))
-        apply_manifests(api)
-        for name, value in ((LOW, 0), (HIGH, 1000)):
-            body = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}}
-            api.post(api.path_of(body), {**body, "value": value})
-        make.create_all(api, case.node_bodies())
-        make.create_all(api, case.low_bodies(scheduler))
+        api, plane = prepared(case, scheduler, stack, contender.gates, runtime=[f"{NATIVE_API}=true"] if native else [])
         running = Running(contender, plane)
         stack.callback(running.stop)
         running.start()
@@ -134,6 +127,25 @@ def play(case: Case, contender: Contender) -> Figures:
         lost=lost.total(),
         why_lost=dict(lost.most_common(5)),
     )
+
+
+def prepared(
+    case: Case,
+    scheduler: str,
+    stack: ExitStack,
+    gates: Mapping[str, bool] = MappingProxyType({}),
+    runtime: Sequence[str] = (),
+) -> tuple[Api, ControlPlane]:
+    """A control plane with the nodes and the low pods of the case, in the stack."""
+    plane = stack.enter_context(ControlPlane(kwok=True, for_load=True, feature_gates=gates, runtime_config=runtime))
+    api = stack.enter_context(closing(Api.of(plane)))
+    apply_manifests(api)
+    for name, value in ((LOW, 0), (HIGH, 1000)):
+        body = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}}
+        api.post(api.path_of(body), {**body, "value": value})
+    make.create_all(api, case.node_bodies())
+    make.create_all(api, case.low_bodies(scheduler))
+    return api, plane
 
 
 def _writes(samples: dict[str, float], case: Case) -> float:
