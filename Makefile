@@ -109,6 +109,11 @@ parity-devices: install control-plane ## Compare single pods with ResourceClaims
 	@status=0; for seed in $(or $(SEEDS),1 2 3); do \
 	$(RUN)python -m tests.parity.devices --number $(or $(NUMBER),400) --seed $$seed || status=$$?; done; exit $$status
 
+.PHONY: next-release
+next-release: install control-plane ## CompositePodGroups on an API server of Kubernetes 1.37, the only release that has them
+	@$(PYTHON) hack/control-plane/build.py --version 1.37 etcd kube-apiserver
+	@$(RUN)pytest -q tests/next_release
+
 .PHONY: conformance
 conformance: install control-plane ## Kubernetes' own specs of scheduling, with gangsched and with kube-scheduler; SIDE=gangsched FOCUS=regex TABLE=1
 	@$(PYTHON) hack/control-plane/build.py --version 1.37 $(CONFORMANCE)
