@@ -227,8 +227,9 @@ bench-plan: .cache/bench/.installed ## Time plans on large clusters, beside a na
 	@$(BENCH)python -m bench.heads
 
 .PHONY: bench-devices
-bench-devices: install ## Plan gangs of MEMBERS=1000 whose members claim devices of NODES=5000 nodes; fails above 50 ms a plan
+bench-devices: install ## Plan gangs of MEMBERS=1000 whose members claim devices of NODES=5000 nodes, and 3,000 kinds of pods; fails above 50 ms a plan
 	@$(RUN)python -m bench.devices --nodes $(or $(NODES),5000) --members $(or $(MEMBERS),1000)
+	@$(RUN)python -m bench.served
 
 .PHONY: bench-device-gangs
 bench-device-gangs: install control-plane ## Gangs and pods with devices beside kube-scheduler on one control plane: GANGS=40 SEED=35 PODS=1000 NODES=500

@@ -83,7 +83,7 @@ def plan(
     work = Work()
     ledger, totals = (Ledger(snapshot, empty=empty, policy=policy, work=work) for empty in (False, True))
     if unfinished is not None and unfinished.storage is snapshot.storage:
-        ledger.occupancy.storage.known_needs.update(unfinished.claim_needs)
+        ledger.occupancy.storage.needs.known.update(unfinished.claim_needs)
     totals.occupancy.storage.derives_with(ledger.occupancy.storage)
     if reserving is not None and reserving.limits.reservations and reserving.last_ends is not None:
         ledger.last_ends = LastEnds(reserving.last_ends, snapshot.table, reserving.wall_s)

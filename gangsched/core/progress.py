@@ -195,7 +195,7 @@ class Progress:
         choices = ledger.choices + (before.choices if before is not None else 0)
         known = len(placed) + len(failed) + len(rooms) + len(shortages) + self.searched
         known += len(self.parts) + sum(self.refuted.values())
-        known += len(ledger.occupancy.storage.known_needs)  # derived by this plan and those before
+        known += len(ledger.occupancy.storage.needs.known)  # derived by this plan and those before
         devices = ledger.occupancy.storage.devices
         known += devices.index.searches if devices is not None else 0
         is_further = (
@@ -219,5 +219,5 @@ class Progress:
             searched=self.searched,
             versions=ledger.occupancy.pods.versions,
             storage=ledger.occupancy.storage.storage,
-            claim_needs=dict(ledger.occupancy.storage.known_needs),
+            claim_needs=dict(ledger.occupancy.storage.needs.known),
         )

@@ -242,3 +242,8 @@ def who_shares_a_claim_goes_anywhere(_: Any) -> Any:
 @bug("A13", "core.devices.device_index:reachable_from", GANGS)
 def a_claim_can_be_used_everywhere(_: Any) -> Any:
     return lambda devices, node: None
+
+
+@bug("A29", "core.filter.volumes.storage_use:_has_volumes", GANGS)
+def running_pods_with_devices_are_looked_through_by_each_plan(_: Any) -> Any:
+    return lambda pod: True

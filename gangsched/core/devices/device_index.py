@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -274,7 +275,7 @@ class DeviceIndex:
             found = self._rooms.room(
                 questions, Use(questions.pools, self.holders.held(questions.pools)), kind.claims, MOST_PODS
             )
-            room, steps = NodeRoom(found.pods, found.ended), found.steps
+            room, steps = _room(found.pods, found.ended), found.steps
         except DeviceFault as fault:
             unsupported = isinstance(fault, DevicesUnsupported)
             room, steps = NodeRoom(0, fault=str(fault), unsupported=unsupported), len(questions.devices)
@@ -317,7 +318,7 @@ class DeviceIndex:
             ended = True
         except DeviceFault:
             return NodeRoom(0), MOST_STEPS - search.left
-        return NodeRoom(max(0, search.deepest - len(placed)), ended), MOST_STEPS - search.left + states.steps
+        return _room(max(0, search.deepest - len(placed)), ended), MOST_STEPS - search.left + states.steps
 
     def solution(self, placed: tuple[Located, ...], without: frozenset[str]) -> Solution | None:
         """The first solution for these pods, if `solve` was called for them and found one."""
@@ -429,6 +430,12 @@ class DeviceIndex:
         while len(self._columns) > most:
             del self._columns[next(iter(self._columns))]
         return found
+
+
+@cache
+def _room(pods: int, ended: bool) -> NodeRoom:
+    """Equal rooms are one object: columns have half a million of them, which the garbage collector looks through."""
+    return NodeRoom(pods, ended)
 
 
 def _content(pool: Pool) -> tuple[object, ...]:

@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 from gangsched.core.devices.located import DeviceKind
 from gangsched.core.filter.volumes.extended_claims import ExtendedNeed, extended_need
+from gangsched.core.work import Work
 from gangsched.model.gang import Refusal
 from gangsched.model.objects import DEVICES, ClaimUse, Pod
 from gangsched.model.reasons import Reason
@@ -28,6 +29,8 @@ from gangsched.model.storage import (
 
 UNREAD = "gangsched has no permission to read {}, which it needs {}"
 UNBOUND_IMMEDIATE = "pod has unbound immediate PersistentVolumeClaims"
+UNITS_PER_NEEDS = 15
+"""Units of looking up one claim of a pod and what it is bound to."""
 RESERVATIONS_MAX = 256
 """As many consumers as the API lets a ResourceClaim have."""
 
@@ -67,6 +70,29 @@ class ClaimNeeds:
         """The uids under which a ResourceClaim may be reserved for the pod: its own, or its PodGroup's."""
         consumer = self.consumers.get(claim.key)
         return {pod.uid} if consumer is None else {pod.uid, consumer.uid}
+
+
+class NeedsOfPods:
+    """`claim_needs` of each pod, derived once: for 2,000 pods it takes half of a plan's work. `known` has them by the
+    owner of the claims and the claims.
+    """
+
+    __slots__ = ("_storage", "_work", "known")
+
+    def __init__(self, storage: Storage, work: Work) -> None:
+        self._storage = storage
+        self._work = work
+        self.known: dict[tuple[str, object], ClaimNeeds] = {}
+
+    def __call__(self, pod: Pod) -> ClaimNeeds:
+        """Requirements of the pod's claims. Raises OutOfWork."""
+        owner = pod.uid if any(use.ephemeral for use in pod.claims) else f"{pod.namespace}/{pod.native_group}"
+        key = (owner, pod.claims)
+        found = self.known.get(key)
+        if found is None:
+            self._work.charge(UNITS_PER_NEEDS * len(pod.claims))
+            found = self.known[key] = claim_needs(pod, self._storage)
+        return found
 
 
 def claim_needs(pod: Pod, storage: Storage) -> ClaimNeeds:

@@ -7,9 +7,9 @@ move restores everything, including the picked volumes. Nothing is computed befo
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property, partial
 from types import MappingProxyType
 
 import numpy as np
@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from gangsched.core.devices.device_use import DeviceUse
 from gangsched.core.filter.volumes.claim_devices import ClaimDevices, WantedDevices
-from gangsched.core.filter.volumes.claim_needs import ClaimNeeds, Disk, claim_needs, disk_of
+from gangsched.core.filter.volumes.claim_needs import ClaimNeeds, Disk, NeedsOfPods, disk_of
 from gangsched.core.filter.volumes.extended_claims import ExtendedClaims
 from gangsched.core.filter.volumes.volume_matching import candidates, provisionable, reachable
 from gangsched.core.work import Work
@@ -26,8 +26,8 @@ from gangsched.model.snapshot import Bools, Ints, NodeTable
 from gangsched.model.storage import SHARED_MODES, Claim, Selection, Storage, Volume
 
 NO_LIMIT = np.iinfo(np.int32).max
-UNITS_PER_NEEDS, UNITS_TO_COMPARE = 15, 8
-"""Units of looking up one claim of a pod and what it is bound to, and of comparing the claims of two pods."""
+UNITS_TO_COMPARE = 8
+"""Units of comparing the claims of two pods."""
 PickedByNode = dict[int, Volume]
 
 
@@ -79,7 +79,12 @@ class Taken:
 
 
 class StorageUse:
-    """Claims in use, volumes picked and disks attached at this point of the plan."""
+    """Claims in use, volumes picked and disks attached at this point of the plan.
+
+    `needs` looks up the requirements of a pod's claims, and `reachable` the nodes that match terms. Both are objects of
+    their own: with methods in their place each plan would be a cycle of references, and to collect those of 50 plans
+    takes as long as a plan.
+    """
 
     def __init__(
         self,
@@ -93,7 +98,8 @@ class StorageUse:
         self.served = served
         self._work = Work() if work is None else work
         self.storage = storage
-        self._reachable: dict[tuple[NodeSelectorTerm, ...] | None, Bools] = {}
+        self.needs = NeedsOfPods(storage, self._work)
+        self.reachable: Callable[[tuple[NodeSelectorTerm, ...] | None], Bools] = cache(partial(reachable, table=table))
         self._limits: dict[str, Ints | None] = {}
         self._selected: dict[str, tuple[Selection, ...]] = {}
         self._left: dict[str, tuple[Selection, ...]] = {}
@@ -106,7 +112,6 @@ class StorageUse:
             if self.devices is None
             else ClaimDevices(table, storage, self.devices, ExtendedClaims(table, served), self._work, self.needs)
         )
-        self.known_needs: dict[tuple[str, object], ClaimNeeds] = {}  # by the owner of the claims and the claims
 
     # --- what is taken ----------------------------------------------------------------------------------------------
 
@@ -137,14 +142,16 @@ class StorageUse:
     def _taken(self) -> Taken:
         taken = Taken()
         for uid, (pod, name) in self.storage.users.items():
-            self._use(taken, pod, self.table.index.get(name, -1), +1)
-            taken.select(self.storage.selections.get(uid, ()), +1)
+            if _has_volumes(pod):
+                self._use(taken, pod, self.table.index.get(name, -1), +1)
+                taken.select(self.storage.selections.get(uid, ()), +1)
         return taken
 
     def _move(self, pod: Pod, node: int, selected: tuple[Selection, ...], sign: int) -> None:
-        self._version += 1
-        self._use(self._taken, pod, node, sign)
-        self._taken.select(selected, sign)
+        if _has_volumes(pod):
+            self._version += 1
+            self._use(self._taken, pod, node, sign)
+            self._taken.select(selected, sign)
         if sign > 0:
             self._selected[pod.uid] = selected
         else:
@@ -219,19 +226,9 @@ class StorageUse:
 
     # --- what pods need ---------------------------------------------------------------------------------------------
 
-    def needs(self, pod: Pod) -> ClaimNeeds:
-        """Requirements of the pod's claims, cached: deriving those of 2,000 pods takes half of a plan's work."""
-        owner = pod.uid if any(use.ephemeral for use in pod.claims) else f"{pod.namespace}/{pod.native_group}"
-        key, known = (owner, pod.claims), self.known_needs
-        found: ClaimNeeds | None = known.get(key)
-        if found is None:
-            self._work.charge(UNITS_PER_NEEDS * len(pod.claims))
-            found = known[key] = claim_needs(pod, self.storage)
-        return found
-
     def derives_with(self, other: StorageUse) -> None:
         """Share cached requirements of claims with the storage of another ledger of the same plan."""
-        self.known_needs = other.known_needs
+        self.needs.known = other.needs.known
 
     def serial(self, pod: Pod) -> bool:
         """Whether placing such a pod may change which nodes the next one may use, apart from node limits."""
@@ -295,12 +292,6 @@ class StorageUse:
             if volume.name not in bound and (volume.available or volume.claim is not None):
                 found.setdefault(volume.storage_class, []).append(volume)
         return found
-
-    def reachable(self, required: tuple[NodeSelectorTerm, ...] | None) -> Bools:
-        """The result of `volume_matching.reachable`, cached."""
-        if required not in self._reachable:
-            self._reachable[required] = reachable(required, self.table)
-        return self._reachable[required]
 
     # --- volumes for unbound claims ---------------------------------------------------------------------------------
 
@@ -389,3 +380,8 @@ class StorageUse:
         if self._decided(claim):
             return given
         return replace(given, node=self.table.names[node])
+
+
+def _has_volumes(pod: Pod) -> bool:
+    """Whether a pod has claims other than those for devices, which are followed by `core.devices`."""
+    return any(not use.device for use in pod.claims)

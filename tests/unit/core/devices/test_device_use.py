@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 from random import Random
 
 import numpy as np
@@ -14,7 +15,7 @@ from gangsched.core.reserve import Ledger
 from gangsched.model.devices import DeviceRequest, DeviceResult, NodeScope, ResourceSlice
 from gangsched.model.objects import ClaimUse, Pod
 from gangsched.model.reasons import Reason
-from gangsched.model.storage import ResourceClaim
+from gangsched.model.storage import ResourceClaim, Selection
 from tests.builders import NAMESPACE, pod, shape
 from tests.properties.device_gangs import KINDS, Cluster, compared, device, request
 
@@ -64,6 +65,45 @@ def test_a_plan_that_runs_out_of_work_is_continued() -> None:
     assert len({each.node for each in verdict.binds}) == 40
     assert cluster.index.searches == 40 + 40  # for room, and for the devices that were chosen then
     cluster.check(verdict)
+
+
+def test_a_plan_leaves_nothing_to_the_garbage_collector() -> None:
+    """What a plan has made is free when it ends, also if it ran out of work: to collect that of 50 plans takes as long
+    as a plan may.
+    """
+    cluster = Cluster([[device("g0", "a")] for _ in range(10)])
+    pods = [cluster.ask(request()) for _ in range(10)]
+    cluster.decide(pods)
+    gc.collect()
+    gc.disable()
+    try:
+        cluster.index.hold("another", (DeviceResult("r", ("d", "n0", "g0")),))
+        assert cluster.decide(pods, work=3_000).binds == ()
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
+
+
+def test_running_pods_with_devices_cost_a_plan_nothing() -> None:
+    """Of running pods only those with volumes are looked at: whoever has devices is known beside them."""
+    cluster = Cluster([[device("g0", "a")]])
+    seen, waiting = cluster.snapshot(), cluster.ask(request())
+    claims = (ClaimUse("other", device=True),)
+    looked: list[str] = []
+
+    class Selections(dict[str, tuple[Selection, ...]]):
+        def get(self, uid: str, default: object = None) -> tuple[Selection, ...]:
+            looked.append(uid)
+            return ()
+
+    users = {f"u{n}": (pod(f"u{n}", claims=claims), "n0") for n in range(100)}
+    users["v"] = (pod("v", claims=(ClaimUse("volume"),)), "n0")
+    storage = dataclasses.replace(cluster.snapshot().storage, users=users, selections=Selections())
+    ledger = Ledger(dataclasses.replace(seen, storage=storage))
+    ledger.reserve((waiting,), np.array([0]), np.array([1]))
+    assert looked == []
+    ledger.reserve((pod("w", claims=(ClaimUse("volume"),)),), np.array([0]), np.array([1]))
+    assert looked == ["v"]
 
 
 def test_what_is_undone_leaves_no_trace() -> None:

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from gangsched.core.cycle import Limits, plan
-from gangsched.core.filter.volumes.storage_use import UNITS_PER_NEEDS, StorageUse
+from gangsched.core.filter.volumes.claim_needs import UNITS_PER_NEEDS
+from gangsched.core.filter.volumes.storage_use import StorageUse
 from gangsched.core.work import OutOfWork, Work
 from gangsched.model.gang import Group
 from gangsched.model.inter_pod import Requirement
@@ -312,8 +313,8 @@ def test_what_claims_need_is_charged_once() -> None:
     pods = [pod(f"p{n}", claims=(ClaimUse(f"c{n}"),)) for n in range(40)]
     plans, use = 0, StorageUse(table, storage)
     while True:
-        plans, known, use = plans + 1, use.known_needs, StorageUse(table, storage, Work(10 * UNITS_PER_NEEDS))
-        use.known_needs.update(known)
+        plans, known, use = plans + 1, use.needs.known, StorageUse(table, storage, Work(10 * UNITS_PER_NEEDS))
+        use.needs.known.update(known)
         try:
             found = [use.needs(each) for each in pods]
         except OutOfWork:
