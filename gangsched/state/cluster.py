@@ -76,8 +76,7 @@ class Cluster:
 
     def apply_node(self, node: Node) -> None:
         """Add or update a node; an irrelevant change is ignored."""
-        old = self._nodes.get(node.name)
-        if old is not None and old == node:
+        if (old := self._nodes.get(node.name)) == node:
             return
         self._nodes[node.name] = node
         self._snapshot = None
@@ -98,6 +97,8 @@ class Cluster:
 
     def reoffer(self) -> None:
         """Update what nodes offer through devices, after their slices changed."""
+        if self.served.recount_all():
+            self.serve()
         for node in map(self._nodes.get, self.storage_cache.take_sliced()):
             if node is not None and self.served.names:
                 before = self.served.offered(node)
@@ -131,8 +132,7 @@ class Cluster:
                 self._all_freed |= bool(pod.shape.constraints.anti_affinity)
             # A topology domain may be gone.
             self._stale_columns = self._stale_table = self._narrowed = self._pods_changed = True
-            self.served.recount(name)
-            self.served.forget_masks()
+            self.served.forget(name)
             self._snapshot = None
 
     def label_namespaces(self, namespaces: Mapping[str, Mapping[str, str]]) -> None:

@@ -29,6 +29,7 @@ class ServedResources:
         self._devices_of = storage.allocator if storage is not None else None
         self._classes: Mapping[str, str] = {}
         self._devices: dict[str, int] = {}  # by node
+        self._anywhere = 0
         self._masks: Mapping[str, Bools] | None = {}
 
     def claimed(self, pod: Pod) -> tuple[Pod, bool]:
@@ -56,6 +57,17 @@ class ServedResources:
         self.names &= classes.keys()
         return True
 
+    def recount_all(self) -> bool:
+        """Whether slices that name no node have another number of devices than at the last call; then all nodes are
+        counted again when they are asked for next.
+        """
+        anywhere = self._devices_of.offered_anywhere if self._devices_of is not None else 0
+        if anywhere == self._anywhere:
+            return False
+        self._anywhere = anywhere
+        self._devices.clear()
+        return bool(self.names)
+
     def recount(self, node: str) -> None:
         """Count the devices of a node again when it is asked for next."""
         self._devices.pop(node, None)
@@ -69,6 +81,11 @@ class ServedResources:
                 self._devices[node.name] = self._devices_of.offered(node.name)
             offered |= dict.fromkeys(through, self._devices[node.name])
         return offered
+
+    def forget(self, node: str) -> None:
+        """Drop a node that is gone."""
+        self.recount(node)
+        self.forget_masks()
 
     def forget_masks(self) -> None:
         """Record that nodes or what they offer by themselves changed."""

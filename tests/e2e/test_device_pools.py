@@ -17,6 +17,7 @@ from control_plane.following import Following
 
 from tests.e2e import test_device_crash as crash
 from tests.e2e import test_devices as devices
+from tests.e2e import test_extended_resources as extended
 from tests.e2e.conftest import PODS
 from tests.e2e.test_device_crash import KILLS_SHARED, SHARED_WRITES, DeadlyForClaims
 from tests.faults.proxy import FaultProxy
@@ -110,6 +111,28 @@ def test_devices_of_nodes_and_of_a_pool_in_one_claim(plane: ControlPlane, api: A
         claims = {each["metadata"]["name"]: each for each in api.list(devices.CLAIMS).items}
         had = [each for own in devices.allocated(claims).values() for each in own]
         assert sorted(had) == ["n0/g0", "n1/g0", "net/x0", "net/x1"]
+
+
+def test_extended_resources_of_a_pool(plane: ControlPlane, api: Api) -> None:
+    """A6: nodes that a pool reaches serve them, and no others; what waits starts when a driver publishes more."""
+    serving = {"extendedResourceName": extended.NAME, "selectors": devices.having("kind", "nic")["selectors"]}
+    api.post(devices.CLASSES, devices.resource("DeviceClass", "served", serving))
+    with Daemon(plane, extra_args=devices.ALL), Following(api, PODS) as pods:
+        nodes(api, "b", "a", "a")
+        pool(api, "net", devices.gpu("x0", kind="nic"), devices.gpu("x1", kind="nic"), zone="a")
+        wants = extended.wants(1)
+        wants["containers"][0]["resources"]["requests"]["cpu"] = "3"
+        make.create_all(api, make.gang("g", members=2, spec=wants))
+        assert {*devices.wait_bound(pods, "g-", 2).values()} == {"a1", "a2"}
+        devices.one_each(api, 2)
+        (claim, _) = api.list(devices.CLAIMS).items
+        (term,) = claim["status"]["allocation"]["nodeSelector"]["nodeSelectorTerms"]
+        assert term == {"matchExpressions": [{"key": ZONE, "operator": "In", "values": ["a"]}]}
+        make.create_all(api, make.gang("late", members=1, spec=wants))
+        devices.wait_told(api, "late", "cannot allocate all claims")
+        pool(api, "more", devices.gpu("x0", kind="nic"))
+        assert devices.wait_bound(pods, "late-", 1) == {"late-0": "b0"}
+        devices.one_each(api, 3)
 
 
 @pytest.mark.parametrize("number", KILLS_SHARED)

@@ -247,3 +247,13 @@ def a_claim_can_be_used_everywhere(_: Any) -> Any:
 @bug("A29", "core.filter.volumes.storage_use:_has_volumes", GANGS)
 def running_pods_with_devices_are_looked_through_by_each_plan(_: Any) -> Any:
     return lambda pod: True
+
+
+@bug("A6", "core.devices.pools:SliceIndex.offered_anywhere", SERVED)
+def devices_of_several_nodes_serve_claims_only(_: Any) -> Any:
+    return property(lambda self: 0)
+
+
+@bug("A6", "state.served:ServedResources.recount_all", SERVED)
+def what_nodes_offer_does_not_follow_pools_of_several_nodes(_: Any) -> Any:
+    return lambda self: False

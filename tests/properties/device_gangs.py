@@ -1,7 +1,8 @@
 """Random gangs with devices beside all choices of nodes and devices: they start if and only if some choice lets them.
 
 The seed decides of what kind a gang is (`KINDS`): claims of its pods, claims that several pods share, pools that
-several nodes reach, and both. Each has partitions and constraints. Run as `python -m tests.properties.device_gangs`.
+several nodes reach, both, and extended resources that device plugins or devices serve, with and without such pools.
+Each has partitions, claims also have constraints. Run as `python -m tests.properties.device_gangs`.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from itertools import combinations, product
 from random import Random
 from typing import NamedTuple
 
+import numpy as np
 from msgspec import structs
 
 from gangsched.core.cycle import Limits, plan
@@ -32,7 +35,7 @@ from gangsched.model.devices import (
     ResourceSlice,
 )
 from gangsched.model.inter_pod import Requirement
-from gangsched.model.objects import ClaimUse, Node, NodeSelectorTerm, Pod
+from gangsched.model.objects import ClaimUse, ExtendedResource, Node, NodeSelectorTerm, Pod, Shape
 from gangsched.model.plan import Verdict
 from gangsched.model.snapshot import Snapshot
 from gangsched.model.storage import ResourceClaim, Storage
@@ -41,7 +44,16 @@ from tests.builders import NAMESPACE, gang, group, node, pod, shape, snapshot, v
 LIKE = DeviceConstraint("d/link")
 ZONE = "zone"
 MEMORY = ("g", "m")
-KINDS = ("own claims", "shared claims", "joint pools", "joint pools and shared claims")
+KINDS = (
+    "own claims",
+    "shared claims",
+    "joint pools",
+    "joint pools and shared claims",
+    "extended resources",
+    "extended resources and joint pools",
+)
+SERVED = {"example.com/a": "gpu-a", "example.com/gpu": "gpu"}
+"""Extended resources, and the classes whose devices serve them: those of model a, and all."""
 DeviceName = tuple[str, str]
 """Pool and name."""
 
@@ -76,7 +88,8 @@ def device(name: str, model: str, link: int = 0, *, takes: int = 0) -> Device:
 class Cluster:
     """Nodes with devices, pools of several nodes, the claims that hold some devices, and claims to be allocated.
 
-    `memory` is what each pool has of the counter that its devices take; `most` pods have room on a node.
+    `memory` is what each pool has of the counter that its devices take; `most` pods have room on a node. `plugins` are
+    the extended resources that each node offers by itself; without, no class serves any.
     """
 
     def __init__(
@@ -88,8 +101,10 @@ class Cluster:
         zones: Sequence[str] = (),
         memory: int = 0,
         most: int = 0,
+        plugins: Sequence[Mapping[str, int]] = (),
     ) -> None:
         self.most = most
+        self.plugins = {f"n{number}": each for number, each in enumerate(plugins)}
         self.names = [f"n{number}" for number in range(len(nodes))]
         self.nodes: list[Node] = [
             node(name, labels={ZONE: zone} if zone else {})
@@ -104,8 +119,12 @@ class Cluster:
             self.held |= {(f"n{number}", name)} if self._has_memory({*self.held, (f"n{number}", name)}) else set()
         self.claims: list[DeviceClaim] = []
         self.pods: list[list[int]] = []  # by number of the pod, those of its claims
+        self.extended: dict[int, Mapping[str, int]] = {}  # by number of the claim, what its pod requests
         self.index = DeviceIndex()
-        self.index.apply(DeviceClass("gpu"))
+        serving = {class_name: name for name, class_name in SERVED.items()} if plugins else {}
+        self.index.apply(DeviceClass("gpu", (), serving.get("gpu", "")))
+        if plugins:
+            self.index.apply(DeviceClass("gpu-a", ('device.attributes["d"].model == "a"',), serving["gpu-a"]))
         for pool, scope in [(each, NodeScope(each.name)) for each in self.pools] + [
             (each, each.scope) for each in pools
         ]:
@@ -129,6 +148,19 @@ class Cluster:
         made = pod(name, uid=name, claims=uses)
         return structs.replace(made, shape=shape(cpu_milli=64_000 // self.most)) if self.most else made
 
+    def extend(self, amounts: Mapping[str, int]) -> Pod:
+        """A pod that requests so much of extended resources."""
+        number = len(self.claims)
+        requests = tuple(
+            (DeviceRequest(name=f"container-0-request-{at}", class_name=SERVED[name], count=count),)
+            for at, (name, count) in enumerate(sorted(amounts.items()))
+        )
+        self.claims.append(DeviceClaim(namespace=NAMESPACE, name=f"c{number}", requests=requests))
+        self.extended[number] = amounts
+        made = self.using(number)
+        use = ClaimUse(f"c{number}", ephemeral=True, device=True, extended=True)
+        return structs.replace(made, claims=(use,), shape=_extended_shape(made.shape, tuple(sorted(amounts.items()))))
+
     def claim(self, *alternatives: DeviceRequest, like: bool = False) -> int:
         """The number of a new claim for the first of these that can be had."""
         name = f"c{len(self.claims)}"
@@ -143,8 +175,16 @@ class Cluster:
         made = [ResourceClaim(namespace=NAMESPACE, name=each.name, uid=each.uid, asks=each) for each in self.claims]
         users = Counter(each for claims in self.pods for each in claims)
         shared = {made[each].key: number for each, number in users.items() if number > 1}
-        store = Storage(devices={each.key: each for each in made}, allocator=self.index, shared=shared)
-        return dataclasses.replace(snapshot(self.nodes), storage=store)
+        known = {each.key: each for number, each in enumerate(made) if number not in self.extended}
+        store = Storage(devices=known, allocator=self.index, shared=shared)
+        if not self.plugins:
+            return dataclasses.replace(snapshot(self.nodes), storage=store)
+        masks = {name: np.array([not self.plugins[each].get(name) for each in self.names]) for name in SERVED}
+        return dataclasses.replace(snapshot(map(self._offering, self.nodes)), storage=store, served=masks)
+
+    def _offering(self, node: Node) -> Node:
+        amounts = {name: self.plugins[node.name].get(name) or self.index.offered(node.name) for name in SERVED}
+        return structs.replace(node, allocatable=tuple(sorted((*node.allocatable, *amounts.items()))))
 
     def decide(self, pods: Sequence[Pod], *, work: int = 30_000) -> Verdict:
         """The verdict on a Strict gang of these pods, however many plans it takes."""
@@ -162,7 +202,9 @@ class Cluster:
         nodes = dict(zip(self.names, self.nodes, strict=True))
         for placed in verdict.binds:
             claims = self.pods[int(placed.pod.uid[1:])]
-            assert {each.name for each in placed.claims} == {self.claims[each].name for each in claims}
+            assert {each.name for each in placed.claims} == {
+                self.claims[each].name for each in claims if self._requests(each, placed.node)
+            }
             for selection in placed.claims:
                 assert selection.required is None or any_term_met(selection.required, nodes[placed.node])
                 if selection.allocation is None:
@@ -179,7 +221,16 @@ class Cluster:
                 assert all(name in self._seen(at) for name in own for at in usable)
                 asks = self.claims[number]
                 chosen = [self.devices[each] for each in own]
-                assert any(_matches(alternative, asks, chosen) for alternative in asks.requests[0])
+                if number in self.extended:
+                    assert selection.makes is not None
+                    assert selection.makes.requests == tuple(each for (each,) in self._requests(number, placed.node))
+                for alternatives in self._requests(number, placed.node):
+                    of_request = [
+                        each
+                        for each, result in zip(chosen, selection.allocation.results, strict=True)
+                        if result.request.partition("/")[0] == (alternatives[0].parent or alternatives[0].name)
+                    ]
+                    assert any(_matches(alternative, asks, of_request) for alternative in alternatives)
                 assert had.isdisjoint(own)
                 had |= {*own}
                 assert selection.name not in allocated
@@ -198,11 +249,28 @@ class Cluster:
         if self.most and max(Counter(chosen).values()) > self.most:
             return False
         where: dict[int, set[str]] = {}
+        plugged = Counter[tuple[str, str]]()
         for at, claims in zip(chosen, self.pods, strict=True):
             for each in claims:
                 where.setdefault(each, set()).add(at)
-        seen = {claim: set.intersection(*map(self._seen, nodes)) for claim, nodes in where.items()}
-        return self._together(sorted(where), seen, frozenset(self.held))
+                for name, amount in self.extended.get(each, {}).items():
+                    plugged[at, name] += amount if self.plugins[at].get(name) else 0
+        if any(amount > self.plugins[at].get(name, 0) for (at, name), amount in plugged.items()):
+            return False
+        requests = [
+            (claim, alternatives, set.intersection(*map(self._seen, where[claim])))
+            for claim in sorted(where)
+            for alternatives in self._requests(claim, min(where[claim]))
+        ]
+        return self._together(requests, frozenset(self.held))
+
+    def _requests(self, claim: int, at: str) -> Sequence[tuple[DeviceRequest, ...]]:
+        """What a claim requests on a node; for extended resources, what the node does not offer by itself."""
+        asked = self.claims[claim].requests
+        if claim not in self.extended:
+            return asked
+        names = sorted(self.extended[claim])
+        return [each for name, each in zip(names, asked, strict=True) if not self.plugins[at].get(name)]
 
     def _seen(self, name: str) -> set[DeviceName]:
         """The devices that a node can use."""
@@ -211,16 +279,16 @@ class Cluster:
         return {(pool.name, each.name) for pool in pools for each in pool.devices}
 
     def _together(
-        self, claims: Sequence[int], seen: Mapping[int, set[DeviceName]], used: frozenset[DeviceName]
+        self, requests: Sequence[tuple[int, tuple[DeviceRequest, ...], set[DeviceName]]], used: frozenset[DeviceName]
     ) -> bool:
-        if not claims:
+        if not requests:
             return True
-        asks, free = self.claims[claims[0]], sorted(seen[claims[0]] - used)
+        claim, alternatives, seen = requests[0]
         return any(
-            self._has_memory(now := used.union(chosen)) and self._together(claims[1:], seen, now)
-            for alternative in asks.requests[0]
-            for chosen in combinations(free, alternative.count)
-            if _matches(alternative, asks, [self.devices[each] for each in chosen])
+            self._has_memory(now := used.union(chosen)) and self._together(requests[1:], now)
+            for alternative in alternatives
+            for chosen in combinations(sorted(seen - used), alternative.count)
+            if _matches(alternative, self.claims[claim], [self.devices[each] for each in chosen])
         )
 
     def _has_memory(self, used: frozenset[DeviceName] | set[DeviceName]) -> bool:
@@ -234,13 +302,26 @@ def _matches(alternative: DeviceRequest, asks: DeviceClaim, chosen: Sequence[Dev
     models = {each.attributes["model"][1] for each in chosen}
     links = {each.attributes["link"] for each in chosen}
     wanted = {source.split('"')[3] for source in alternative.selectors}
+    wanted |= {"a"} if alternative.class_name == "gpu-a" else set()
     return (
         len(chosen) == alternative.count and models <= (wanted or models) and (not asks.constraints or len(links) < 2)
     )
 
 
-def random_cluster(seed: int, *, joint: bool = False) -> tuple[Cluster, list[Pod]]:
-    """One to three nodes of at most four devices, perhaps with pools of several nodes, and two or three pods."""
+@cache
+def _extended_shape(plain: Shape, amounts: tuple[tuple[str, int], ...]) -> Shape:
+    extended = tuple(
+        ExtendedResource(name, ((request, count),), (("main", request),))
+        for at, (name, count) in enumerate(amounts)
+        for request in (f"container-0-request-{at}",)
+    )
+    return Shape(requests=tuple(sorted((*plain.requests, *amounts))), extended=extended)
+
+
+def random_cluster(seed: int, *, joint: bool = False, served: bool = False) -> tuple[Cluster, list[Pod]]:
+    """One to three nodes of at most four devices, perhaps with pools of several nodes, and two or three pods; if they
+    are `served` extended resources, up to four.
+    """
     rng = Random(seed)
     memory = rng.choice([0, 0, 2, 3])
 
@@ -255,7 +336,15 @@ def random_cluster(seed: int, *, joint: bool = False) -> tuple[Cluster, list[Pod
     zones = [rng.choice("yz") for _ in nodes] if joint else []
     scopes = rng.choice([[""], ["y"], ["y", "z"], ["", "y"]]) if joint else []
     pools = [JointPool(f"net{number}", some(3), zone) for number, zone in enumerate(scopes)]
-    cluster = Cluster(nodes, held, pools=pools, zones=zones, memory=memory, most=rng.choice([1, 2]) if joint else 0)
+    most = rng.choice([1, 2]) if joint else 0
+    if served:
+        plugins = [{name: rng.choice([0, 0, 0, 1, 2]) for name in SERVED} for _ in nodes]
+        cluster = Cluster(nodes, held, pools=pools, zones=zones, memory=memory, most=most, plugins=plugins)
+        drawn = [
+            {name: rng.choice([1, 1, 2]) for name in rng.sample(sorted(SERVED), rng.choice([1, 1, 2]))} for _ in "12"
+        ]
+        return cluster, [cluster.extend(each) for each in rng.choices(drawn, k=rng.choice([2, 3, 4]))]
+    cluster = Cluster(nodes, held, pools=pools, zones=zones, memory=memory, most=most)
     kinds = list(some_requests(rng))
     return cluster, [cluster.ask(*each, like=like) for each, like in rng.choices(kinds, k=rng.choice([2, 3]))]
 
@@ -283,10 +372,12 @@ def sharing(seed: int, *, joint: bool = False) -> tuple[Cluster, list[Pod]]:
 def compared(seed: int, kind: str = "") -> bool:
     """Whether the gang of a seed starts. Raises AssertionError unless it does if and only if some choice lets it."""
     kind = kind or KINDS[seed % len(KINDS)]
-    make = sharing if "shared" in kind else random_cluster
-    cluster, pods = make(seed, joint="joint" in kind)
+    if "shared" in kind:
+        cluster, pods = sharing(seed, joint="joint" in kind)
+    else:
+        cluster, pods = random_cluster(seed, joint="joint" in kind, served="extended" in kind)
     verdict = cluster.decide(pods)
-    assert bool(verdict.binds) == cluster.fits(), f"seed {seed}, {kind}: {len(verdict.binds)} pods are bound"
+    assert bool(verdict.binds) == cluster.fits(), f"{kind}: {len(verdict.binds)} pods are bound"
     cluster.check(verdict)
     return bool(verdict.binds)
 
@@ -304,7 +395,7 @@ def main() -> int:
             started[KINDS[seed % len(KINDS)]] += compared(seed)
         except AssertionError as error:
             differ += 1
-            print(str(error) or f"seed {seed}: the devices are wrong", flush=True)
+            print(f"seed {seed}: {error or 'the devices are wrong'}", flush=True)
     counts = ", ".join(f"{started[kind]} with {kind}" for kind in KINDS)
     print(f"seeds {options.first} to {seed}: {differ} differ; started: {counts}; {time.monotonic() - began_s:.0f} s")
     return int(differ > 0)

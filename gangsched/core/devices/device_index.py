@@ -348,6 +348,11 @@ class DeviceIndex:
         """An upper limit of the devices of an extended resource that a node has for all its pods together."""
         return self._slices.offered(node)
 
+    @property
+    def offered_anywhere(self) -> int:
+        """The part of it that every node has, since the slices name none."""
+        return self._slices.offered_anywhere
+
     def _about(self, items: Sequence[Located]) -> tuple[Questions, list[tuple[DeviceClaim, ...]]]:
         return questions_about(items, self._pools_for, self.classes, self._answers)
 

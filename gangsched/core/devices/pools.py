@@ -88,6 +88,7 @@ class SliceIndex:
         self._named: dict[PoolId, Counts[str]] = defaultdict(Counts)  # slices by the node that they name
         self.joint: set[PoolId] = set()  # pools that belong to several nodes
         self._devices: Counts[PoolId] = Counts()  # by pool, their number
+        self._unhomed = [0, 0]  # devices of slices that name no node, and those of them that can be shared
         for each in slices:
             self.apply(each)
 
@@ -101,6 +102,7 @@ class SliceIndex:
         self._devices[pool] += len(item.devices)
         self._named[pool][item.scope.node] += 1
         (self._local[item.scope.node] if item.scope.node else self._joint)[item.name] = item
+        self._count_unhomed(item, +1)
         (self.joint.discard if self.home(pool) else self.joint.add)(pool)
         return (changed | {self.home(pool)}) - {""}
 
@@ -114,6 +116,7 @@ class SliceIndex:
         del (self._local[node] if node else self._joint)[name]
         del self._pools[pool][name]
         self._devices[pool] -= len(item.devices)
+        self._count_unhomed(item, -1)
         if not self._devices[pool]:
             del self._devices[pool]
         self._named[pool][node] -= 1
@@ -145,9 +148,23 @@ class SliceIndex:
         return next(iter(named)) if named is not None and len(named) == 1 else ""
 
     def offered(self, node: str) -> int:
-        """An upper limit of the number of allocations of devices that the slices of a node allow together."""
+        """An upper limit of the number of allocations of devices that slices allow on a node together."""
         devices = [device for each in self._local.get(node, {}).values() for device in each.devices]
-        return MANY if any(device.shared for device in devices) else len(devices)
+        return MANY if any(device.shared for device in devices) else len(devices) + self.offered_anywhere
+
+    @property
+    def offered_anywhere(self) -> int:
+        """The part of it that slices without a node allow.
+
+        Every node has it, whichever of them such a slice is for: to find that out is left to the plans that need it.
+        """
+        devices, shared = self._unhomed
+        return MANY if shared else devices
+
+    def _count_unhomed(self, item: ResourceSlice, sign: int) -> None:
+        if not item.scope.node:
+            self._unhomed[0] += sign * len(item.devices)
+            self._unhomed[1] += sign * sum(device.shared for device in item.devices)
 
     def _joint_slices(self) -> Iterator[ResourceSlice]:
         """Slices of pools that belong to several nodes."""

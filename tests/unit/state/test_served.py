@@ -80,6 +80,16 @@ def devices_of(name: str, models: Sequence[str]) -> ResourceSlice:
     return ResourceSlice(name=name, driver="d", pool=name, scope=NodeScope(name), devices=made)
 
 
+def network(models: Sequence[str], zone: str = "", *, name: str = "net") -> ResourceSlice:
+    """A slice with devices of these models for the nodes of a zone, or for all nodes."""
+    scope = (
+        NodeScope(terms=(NodeSelectorTerm(labels=(Requirement("zone", "In", (zone,)),)),))
+        if zone
+        else NodeScope(everywhere=True)
+    )
+    return msgspec.structs.replace(devices_of(name, models), scope=scope)
+
+
 def world_of(
     nodes: Sequence[Node],
     slices: Sequence[ResourceSlice],
@@ -248,6 +258,60 @@ def test_slices_and_plugins_that_come_and_go() -> None:
     ((_, order),) = placed(world).values()
     assert isinstance(order, Bind)
     assert order.claims == ()
+
+
+def test_a_pool_of_several_nodes_serves_them() -> None:
+    """What nodes offer follows slices that name no node, as they grow, shrink and go; so do gangs that wait."""
+    world = world_of([node("n0", gpus=0), node("n1", gpus=0)], [network("a")])
+    world.create(gang_of(wanting(2), wanting(1)))
+    world.settle()
+    assert placed(world) == {}
+    for models in ("aa", "ab", "a"):
+        world.say(Applied(network(models)))
+        world.settle()
+        assert validate(world.state) == []
+        assert placed(world) == {}
+    world.say(Applied(network("aaa")))
+    world.settle()
+    assert validate(world.state) == []
+    assert sorted(each for order in orders(world).values() for each in device(order)) == ["a0", "a1", "a2"]
+    assert [each.required for order in orders(world).values() for each in order.claims] == [None, None]
+    world.say(Gone(ResourceSlice, "net"))
+    assert validate(world.state) == []
+    row = world.state.snapshot().resources[A]
+    assert world.state.snapshot().allocatable[row].tolist() == [0, 0]
+
+
+def test_nodes_that_a_pool_does_not_reach_are_closed() -> None:
+    """A pool of a zone beside a device plugin in another one: a gang of three uses both and no third node."""
+    zones = {"n0": "y", "n1": "z", "n2": "x"}
+    nodes = [
+        msgspec.structs.replace(offering(name, a=2 * (name == "n1")), labels={"zone": zone})
+        for name, zone in zones.items()
+    ]
+    world = world_of(nodes, [network("ab", "y")])
+    world.create(gang_of(wanting(1), wanting(1), wanting(1)))
+    world.settle()
+    assert validate(world.state) == []
+    assert sorted(each.node for each in world.state.members.all()) == ["n0", "n1", "n1"]
+    (order,) = orders(world).values()
+    (selection,) = order.claims
+    assert selection.required == (NodeSelectorTerm(labels=(Requirement("zone", "In", ("y",)),)),)
+    world.create([pod("late", uid="late", of=wanting(1), gang_metadata=gang_metadata("late", min_member=1))])
+    world.settle()
+    said = str(world.verdict("ns/late").told)
+    assert "2 cannot allocate all claims" in said
+    assert f"1 Insufficient {A}" in said
+
+
+def test_devices_of_a_node_and_of_a_pool_serve_together() -> None:
+    """Two pods find one device of their node and two of a pool that both nodes reach; a third device is too many."""
+    for wanted, starts in (((2, 1), True), ((2, 2), False), ((3,), True), ((1, 1, 1), True)):
+        world = world_of([node("n0", gpus=0), node("n1", gpus=0)], [devices_of("n0", "a"), network("aa")])
+        world.create(gang_of(*map(wanting, wanted)))
+        world.settle()
+        assert bool(placed(world)) == starts, wanted
+        assert validate(world.state) == []
 
 
 # --- what becomes of claims -------------------------------------------------------------------------------------------
