@@ -122,12 +122,14 @@ conformance: install control-plane ## Kubernetes' own specs of scheduling, with 
 e2e: install control-plane prometheus ## Run the tests on a real etcd and kube-apiserver
 	@$(RUN)pytest -q -m e2e
 
+DEVICE_CRASHES := tests/e2e/test_device_crash.py tests/e2e/test_device_pools.py tests/e2e/test_group_claims.py
+
 crashes: install control-plane ## Kill the scheduler after each write of a preemption, and of a start with devices: CRASH_AFTER=1,2,3
-	@CRASH_AFTER=$(or $(CRASH_AFTER),$(shell seq -s, 1 20)) $(RUN)pytest -q -s tests/e2e/test_preemption_crash.py tests/e2e/test_device_crash.py
+	@CRASH_AFTER=$(or $(CRASH_AFTER),$(shell seq -s, 1 20)) $(RUN)pytest -q -s -k 'crash or a_kill' tests/e2e/test_preemption_crash.py $(DEVICE_CRASHES)
 
 .PHONY: device-kills
-device-kills: install control-plane ## Kill the scheduler TIMES=14 times after each write of a start with devices, 210 kills in all: 20 minutes
-	@CRASH_AFTER=$(shell seq -s, 1 9) CRASH_TIMES=$(or $(TIMES),14) $(RUN)pytest -q tests/e2e/test_device_crash.py
+device-kills: install control-plane ## Kill the scheduler TIMES=4 times after each write of starts with devices of five kinds, 220 kills in all: half an hour
+	@CRASH_AFTER=$(shell seq -s, 1 12) CRASH_TIMES=$(or $(TIMES),4) $(RUN)pytest -q -k a_kill $(DEVICE_CRASHES)
 
 .PHONY: operators
 operators: install control-plane ## The real operators of docs/guides and Kueue, built from their modules: what they emit is scheduled

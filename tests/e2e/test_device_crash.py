@@ -1,7 +1,7 @@
 """A scheduler that is killed -9 after any write for a gang with devices, and the one that follows it (A21).
 
-`make crashes` kills after each of the writes, `make device-kills` after each of them 14 times; otherwise a few are
-tried: CRASH_AFTER=1,2,3, each CRASH_TIMES=1 times.
+`make crashes` kills after each of the writes, `make device-kills` after each of them four times, here and in
+`test_device_pools` and `test_group_claims`; otherwise a few are tried: CRASH_AFTER=1,2,3, each CRASH_TIMES=1 times.
 """
 
 from __future__ import annotations
