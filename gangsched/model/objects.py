@@ -301,10 +301,10 @@ class PodGroup(msgspec.Struct, frozen=True, kw_only=True):
     `min_member` is None if missing or invalid; `schedule_timeout_s` is None if missing, 0 or invalid. `indivisible`:
     its pods are evicted only all together, `disrupted_singly`: each by itself (V6). `never_preempts`: the gang preempts
     no pods (V2). `problems` are messages about invalid values (E4). `topology` are the node labels it requires,
-    `tree_topology` those that its tree requires; `of_tasks` are minimums of tasks by name, which together are the
-    minimum; `priority` is the declared one, 0 for none; `claims` are the ResourceClaims whose consumer is the PodGroup
-    instead of its pods. `unsupported`, `invalid` and `not_used` are sentences about
-    fields that have no effect or refuse the gang (`api.dialects`). An object that declares several gangs has one of
+    `tree_topology` those that its tree requires; `of_tasks` are minimums of tasks by name, which together do not
+    exceed the minimum; `priority` is the declared one, 0 for none; `claims` are the ResourceClaims whose consumer is
+    the PodGroup instead of its pods. `unsupported`, `invalid` and `not_used` are sentences about fields that have no
+    effect or refuse the gang (`api.dialects`). An object that declares several gangs has one of
     these in `parts` for each gang, with the gang's name; `of_object` is then the name of the object, and reports about
     the object are made by the first one, which `speaks`. `status` is as stored, so that writes without a change are
     skipped. An object that `is_composite` has children instead of pods, of which `min_children` start together, None

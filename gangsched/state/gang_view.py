@@ -126,23 +126,42 @@ def _declared(gang: Gang, spec: GangSpec, pod_group: PodGroup | None) -> Gang:
 
 
 def _within_tasks(gang: Gang, minimums: Mapping[str, int], started: Sequence[Pod]) -> Gang:
-    """The gang of which members beyond the minimums of their tasks, which are its whole minimum, wait until it started.
+    """The gang of which members beyond the minimums of its tasks, and beyond what its own minimum adds to them, wait
+    until it started.
 
-    After that they come last, so that they do not take the room of a member that its task lacks. A minimum that pods
-    state themselves counts instead (I3).
+    After that they come last, so that they do not take the room of a member that its task lacks. Where the gang's
+    minimum exceeds the sum of its tasks', the smallest further members count: they are the likeliest to fit. A minimum
+    below the sum, which pods may state themselves, counts instead of those of tasks (I3).
     """
-    if gang.min_member != sum(minimums.values()):
+    further = gang.min_member - sum(minimums.values())
+    if further < 0:
         return gang
     left = Counter(minimums)
-    left.subtract(map(_task, (*started, *gang.retry, *(each.pod for each in (*gang.kept, *gang.held)))))
-    pending, later = list[Pod](), list[Pod]()
+    for pod in (*started, *gang.retry, *(each.pod for each in (*gang.kept, *gang.held))):
+        left[_task(pod)] -= 1
+        further -= left[_task(pod)] < 0
+    needed, beyond = set[str](), list[Pod]()
     for pod in gang.pending:
         left[_task(pod)] -= 1
-        (pending if left[_task(pod)] >= 0 else later).append(pod)
+        if left[_task(pod)] >= 0:
+            needed.add(pod.uid)
+        else:
+            beyond.append(pod)
+    needed.update(pod.uid for pod in _smallest_first(beyond)[: max(0, further)])
+    pending = tuple(pod for pod in gang.pending if pod.uid in needed)
+    later = tuple(pod for pod in gang.pending if pod.uid not in needed)
     if gang.satisfied:
         return replace(gang, pending=(*pending, *later))
-    tasks = ", ".join(f"{number} of task {name}" for name, number in minimums.items())
-    return replace(gang, pending=tuple(pending), later=tuple(later), min_note=f"minTaskMember: {tasks}")
+    tasks = [f"{number} of task {name}" for name, number in minimums.items()]
+    if (more := gang.min_member - sum(minimums.values())) > 0:
+        tasks.append(f"{more} more")
+    return replace(gang, pending=pending, later=later, min_note=f"minTaskMember: {', '.join(tasks)}")
+
+
+def _smallest_first(pods: Sequence[Pod]) -> list[Pod]:
+    """Members, which are in order (Q5), by priority and then from the smallest shape to the largest."""
+    place = {pod.shape: number for number, pod in enumerate(pods)}
+    return sorted(pods, key=lambda pod: (-pod.priority, -place[pod.shape]))
 
 
 def _task(pod: Pod) -> str:

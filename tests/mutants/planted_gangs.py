@@ -345,4 +345,9 @@ def the_loop_plans_in_the_middle_of_a_burst(turn: Any) -> Any:
 
 @bug("A2", "state.gang_view:_within_tasks", "unit/api/dialects/test_volcano.py")
 def pods_of_one_task_stand_in_for_those_of_another(_: Any) -> Any:
-    return lambda gang, minimums: gang
+    return lambda gang, minimums, started: gang
+
+
+@bug("A2", "state.gang_view:_smallest_first", "unit/api/dialects/test_volcano.py")
+def the_largest_members_are_added_to_the_minimums_of_tasks(_: Any) -> Any:
+    return list

@@ -102,6 +102,7 @@ def is_told(group: PodGroup, field: str) -> bool:
     said = (*group.unsupported, *group.invalid, *group.not_used, *group.problems)
     levels = [level for each in (group, *group.parts) for level in (*each.topology, *each.tree_topology)]
     is_honoured = bool(levels) or (field == "resourceClaims" and bool(group.claims))
+    is_honoured = is_honoured or (field == "minTaskMember" and bool(group.of_tasks))
     is_honoured = is_honoured or (field == "parentCompositePodGroupName" and bool(group.parent))
     return is_honoured or any(field in sentence for sentence in said)
 

@@ -47,7 +47,7 @@ class Declared:
     claims: tuple[ClaimEntry, ...] = ()
     #: Annotations that say what other fields state, of the weakest kind.
     gang_metadata: Mapping[str, str] = field(default_factory=dict)
-    #: The minimum of each task by its name; together they are the minimum.
+    #: The minimum of each task by its name; together they do not exceed the minimum.
     of_tasks: Mapping[str, int] = field(default_factory=dict)
     #: Gangs by name that the object declares in place of one of its own name.
     parts: Mapping[str, Declared] = field(default_factory=dict)

@@ -63,22 +63,18 @@ class VolcanoSpec(DialectSpec):
                 "create a PodGroup for each of them, and remove this field"
             )
         tasks = self.min_task_member if isinstance(self.min_task_member, dict) else {}
-        needed = sum(each for each in tasks.values() if type(each) is int)
+        counts = {name: each for name, each in tasks.items() if type(each) is int and each >= 0}
+        needed = sum(counts.values())
         minimum = self.min_member or 0
-        if any(type(each) is not int or each < 0 for each in tasks.values()):
+        if len(counts) < len(tasks):
             invalid.append(
                 f"spec.minTaskMember {quoted(tasks)} of {where} has a minimum that is not a count: correct it"
             )
-        elif tasks and needed > (self.min_member or 0):
+        elif tasks and needed > minimum:
             # Volcano's own defaults are such: a Job of five replicas of which three are needed has a task minimum of 5.
             not_used.append(
                 f"minTaskMember of {where} is not used: its minimums add up to {needed}, which exceeds "
                 f"minMember {minimum}; Volcano does not use it either"
-            )
-        elif tasks and needed < (self.min_member or 0):
-            unsupported.append(
-                f"the minimums in minTaskMember of {where} add up to {needed}, and minMember is {minimum}: gangsched "
-                f"cannot require members beyond these minimums yet; set minMember to {needed}, or remove minTaskMember"
             )
         if self.queue not in {None, "", DEFAULT_QUEUE}:
             not_used.append(
@@ -93,5 +89,5 @@ class VolcanoSpec(DialectSpec):
             unsupported=tuple(unsupported),
             invalid=tuple(invalid),
             not_used=tuple(not_used),
-            of_tasks=tasks if needed and needed == self.min_member else {},
+            of_tasks=counts if 0 < needed <= minimum else {},
         )

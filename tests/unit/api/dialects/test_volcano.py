@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -71,19 +72,11 @@ def test_defaults_and_unknown_fields_ask_for_nothing(fields: dict[str, Any]) -> 
         ),
         ({"networkTopology": {}}, "networkTopology of PodGroup ns/g asks for HyperNodes"),
         ({"networkTopology": {"mode": 3}}, "networkTopology of PodGroup ns/g asks for HyperNodes"),
-        (
-            {"minTaskMember": {"worker": 1}},
-            "the minimums in minTaskMember of PodGroup ns/g add up to 1, and minMember is 2: ",
-        ),
-        (
-            {"minTaskMember": {"worker": 0}},
-            "the minimums in minTaskMember of PodGroup ns/g add up to 0, and minMember is 2: ",
-        ),
         ({"subGroupPolicy": [{"name": "a"}]}, "subGroupPolicy of PodGroup ns/g asks for groups within the gang"),
     ],
 )
 def test_what_cannot_be_honoured_refuses_and_names_the_field(fields: dict[str, Any], said: str) -> None:
-    """A2: hard topology, members beyond minimums of tasks and groups within a gang are not honoured by half."""
+    """A2: hard topology and groups within a gang are not honoured by half."""
     group = read(minMember=2, **fields)
     (sentence,) = group.unsupported
     assert sentence.startswith(said)
@@ -272,6 +265,48 @@ def test_a_member_that_its_task_lacks_comes_before_those_beyond_minimums() -> No
     assert set(world.settle().bound()) == {"g-worker-0", "g-worker-1", "g-zero-1"}
 
 
+def sized(sizes: Mapping[str, int], task: str) -> list[Pod]:
+    """One pod of a task by name, each with so many GPUs."""
+    marks = tuple(sorted(((MARK, "g"), (keys.VOLCANO_TASK, task))))
+    return [pod(f"g-{name}", gpus=gpus, gang_metadata=marks) for name, gpus in sizes.items()]
+
+
+def test_a_minimum_above_those_of_tasks_needs_further_members_of_any() -> None:
+    """minTaskMember and minMember: each task its own, and so many members in all; no pod counts twice."""
+    world = World(node("a", 8))
+    world.declare(read(minMember=4, minTaskMember={"ps": 1, "worker": 1}))
+    pods = world.create(of_tasks(worker=5))
+    world.settle().told()
+    text = "waiting for members of gang ns/g (minTaskMember: 1 of task ps, 1 of task worker, 2 more)"
+    assert {world.condition(each)[1].partition(";")[0] for each in pods} == {text}
+    world.create(of_tasks(ps=1))
+    assert len(world.settle().bound()) == 6
+    short = World(node("a", 3))
+    short.declare(read(minMember=4, minTaskMember={"ps": 1, "worker": 1}))
+    short.create(of_tasks(ps=2, worker=4))
+    assert short.settle().bound() == {}
+    short.add_nodes(node("b", 1))
+    bound = short.settle().bound()
+    assert len(bound) == 4
+    assert {"g-ps-0", "g-worker-0"} <= set(bound)
+
+
+def test_the_smallest_members_are_those_that_a_minimum_adds() -> None:
+    """minTaskMember: which further ones count is not searched, so those that fit most often do."""
+    world = World(node("a", 4))
+    world.declare(read(minMember=3, minTaskMember={"worker": 1}))
+    world.create(sized({"w-0": 2, "w-1": 2, "w-2": 2}, "worker"), sized({"h-0": 1, "h-1": 1}, "helper"))
+    assert set(world.settle().bound()) == {"g-w-0", "g-h-0", "g-h-1"}
+
+
+def test_no_minimum_of_any_task_leaves_the_gangs_own() -> None:
+    """minTaskMember: with 0 for each task, minMember alone counts."""
+    world = World(node("a", 2))
+    world.declare(read(minMember=2, minTaskMember={"worker": 0}))
+    world.create(of_tasks(helper=2))
+    assert len(world.settle().bound()) == 2
+
+
 def test_pods_of_no_task_with_a_minimum_are_told_what_they_wait_for() -> None:
     """minTaskMember: they count for no task, and start once all of these have their minimum."""
     world = World(node("a", 8))
@@ -284,7 +319,7 @@ def test_pods_of_no_task_with_a_minimum_are_told_what_they_wait_for() -> None:
 
 
 def test_a_minimum_that_pods_state_counts_instead_of_those_of_tasks() -> None:
-    """I3: with another minimum than the sum, tasks do not count."""
+    """I3: with a minimum below the sum, tasks do not count."""
     world = World(node("a", 8))
     world.declare(read(minMember=3, minTaskMember={"ps": 1, "worker": 2}))
     stated = tuple(sorted(((MARK, "g"), (keys.VOLCANO_TASK, "worker"), (keys.MIN[0], "2"))))
