@@ -16,6 +16,7 @@ from gangsched.api import keys
 from gangsched.api.dialects import DIALECTS
 from gangsched.api.dialects.spec import Count, Declared, DialectSpec, Readable
 from gangsched.api.problem import quoted
+from gangsched.api.sub_groups import divided
 from gangsched.api.timestamps import parse_timestamp
 from gangsched.model.objects import PodGroup
 from gangsched.model.resources import QuantityError, ResourceVector, add, parse_resources
@@ -181,6 +182,8 @@ def parse_pod_group(body: Mapping[str, Any], *, api_group: str = "", version: st
     )
     if declared.is_composite:
         return made(declared, f"{keys.COMPOSITE_PREFIX}{name}", of_object=name)
+    if declared.sub_groups:
+        return divided(made(declared, name), declared.sub_groups)
     return made(declared, name, parts=tuple(parts))
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeAlias
 
 import msgspec
 
-from gangsched.model.inter_pod import InterPodConstraints, Requirement
+from gangsched.model.inter_pod import InterPodConstraints, Requirement, Selector
 from gangsched.model.resources import AMOUNT_LIMIT, PODS, ResourceVector
 
 NOTHING: Mapping[str, str] = {}
@@ -295,6 +295,21 @@ class Service(msgspec.Struct, frozen=True, gc=False):
         return f"{self.namespace}/{self.name}"
 
 
+class SubGroups(msgspec.Struct, frozen=True, kw_only=True):
+    """An entry of a PodGroup's policy of sub groups: the pods that `selector` matches, divided by the values of the
+    labels `match_label_keys`, which they all have.
+
+    `name` is that of the composite whose children they are; each starts with at least `size` pods, at least
+    `min_groups` of them together.
+    """
+
+    name: str
+    selector: Selector
+    match_label_keys: tuple[str, ...] = ()
+    size: int = 1
+    min_groups: int = 0
+
+
 class PodGroup(msgspec.Struct, frozen=True, kw_only=True):
     """A PodGroup object of any supported API group, with validated spec values (`api.podgroup`).
 
@@ -308,7 +323,8 @@ class PodGroup(msgspec.Struct, frozen=True, kw_only=True):
     these in `parts` for each gang, with the gang's name; `of_object` is then the name of the object, and reports about
     the object are made by the first one, which `speaks`. `status` is as stored, so that writes without a change are
     skipped. An object that `is_composite` has children instead of pods, of which `min_children` start together, None
-    for all; `parent` is the name of the part that it is a child of.
+    for all; `parent` is the name of the part that it is a child of. One with `sub_groups` declares gangs by labels of
+    its pods (`api.sub_groups`); the declaration of such a gang `is_of_pods`: it goes with the last of them.
     """
 
     api_group: str
@@ -342,6 +358,8 @@ class PodGroup(msgspec.Struct, frozen=True, kw_only=True):
     is_composite: bool = False
     parent: str = ""
     min_children: int | None = None
+    sub_groups: tuple[SubGroups, ...] = ()
+    is_of_pods: bool = False
     status: Mapping[str, object] = msgspec.field(default_factory=dict)
 
     @property

@@ -73,6 +73,14 @@ def has_minimum(part: Part, has: Callable[[str], bool]) -> bool:
     return sum(has_minimum(child, has) for child in part.children) >= part.min_children
 
 
+def least_members(part: Part, minimum: Callable[[str], int]) -> int:
+    """The fewest pods with which a part has its minimum; `minimum` says so of a gang."""
+    if isinstance(part, str):
+        return minimum(part)
+    least = sorted(least_members(child, minimum) for child in part.children)
+    return sum(least[: part.min_children])
+
+
 def limited(part: Part, gangs: Container[str]) -> Part | None:
     """The part with only these gangs, all of which are needed; None without any."""
     if isinstance(part, str):

@@ -36,6 +36,7 @@ from gangsched.model.protocol import (
 )
 from gangsched.model.reasons import EventReason, Reason
 from gangsched.state.cluster import Cluster
+from gangsched.state.divided_pods import SubGroupGangs
 from gangsched.state.gangs import GangRecord
 from gangsched.state.group_record import QueueCause
 from gangsched.state.groups import Registry
@@ -87,6 +88,7 @@ class EventHandlers:
         self.set_aside = SetAside()
         #: The gangs of each PodGroup that declares several, by API group and id of the object.
         self._gangs_of: dict[tuple[str, str], frozenset[str]] = {}
+        self.sub_groups = SubGroupGangs(registry)
 
     def apply(
         self, message: Event | Outcome | BindUndecided | ClaimsReleased, *, now_s: float
@@ -163,6 +165,12 @@ class EventHandlers:
             case _:
                 self._stored(self._cluster.storage_cache.apply(item), now_s)
         return ()
+
+    def assign(self, now_s: float) -> None:
+        """Assign pods anew to the sub groups of PodGroups that have changed, a bounded number of them."""
+        for uid in self.sub_groups.take_moving():
+            if (member := self._members.get(uid)) is not None:
+                self._applied(member.pod, now_s)
 
     def _gone(self, message: Gone, now_s: float) -> None:
         kind, key = message.kind, message.key
@@ -274,7 +282,7 @@ class EventHandlers:
         """(the gang a pod is of, whether it is a plain pod's); "" for one that is of none."""
         mark = gang_id(pod)
         if mark is not None:
-            return mark.id, False
+            return self.sub_groups.gang_of(pod, mark), False
         is_waiting = pod.live and not pod.node_name and pod.scheduler_name in self._names
         return (f"{PLAIN}{pod.key}", True) if is_waiting else ("", False)
 
@@ -332,6 +340,7 @@ class EventHandlers:
             self._touch(self._registry.pod_group_names.add(pod_group.id, pod_group.api_group))
         if old is None or old.declaration != pod_group.declaration:
             self._redeclared(record)
+            self.sub_groups.changed(record.id, old, pod_group)
 
     def _drop_pod_group(self, api_group: str, name: str, uid: str) -> None:
         gangs = self._gangs_of.get((api_group, name), frozenset({name}))
@@ -346,7 +355,7 @@ class EventHandlers:
             return False
         if uid and record.pod_groups[api_group].uid != uid:
             return False
-        del record.pod_groups[api_group]
+        self.sub_groups.changed(gang, record.pod_groups.pop(api_group), None)
         if api_group == keys.NATIVE:
             self._helped(self._cluster.storage_cache.declare(gang, None))
         self._redeclared(record)
@@ -372,7 +381,8 @@ class EventHandlers:
             self._registry.parents_changed()
         listed = {part.id for pod_group in pod_groups for part in pod_group.parts or (pod_group,)}
         for gang, record in list(self._registry.gangs.items()):
-            if api_group in record.pod_groups and gang not in listed:
+            of_group = record.pod_groups.get(api_group)
+            if of_group is not None and gang not in listed and not of_group.is_of_pods:
                 self._forget_pod_group(api_group, gang, "")
         self._gangs_of = {key: gangs for key, gangs in self._gangs_of.items() if key[0] != api_group}
         return tuple(event for pod_group in pod_groups for event in self._applied(pod_group, now_s))

@@ -12,6 +12,7 @@ from dataclasses import replace
 from gangsched.api import keys
 from gangsched.api.gang_spec import GangSpec
 from gangsched.api.problem import Problem, quoted
+from gangsched.api.sub_groups import misplaced
 from gangsched.core.queue_sort import in_member_order
 from gangsched.model.gang import Gang, Placement, Refusal
 from gangsched.model.gpu_policy import GpuPolicy
@@ -187,6 +188,8 @@ def _refused(gang: Gang, pod_group: PodGroup | None) -> Refusal | None:
     """The refusal of a PodGroup with a field that cannot be honoured; the refusal names the field."""
     if pod_group is None:
         return None
+    if pod_group.sub_groups:
+        return Refusal(Reason.INVALID_GANG, misplaced((*gang.pending, *gang.retry), pod_group))
     if pod_group.invalid:
         return Refusal(Reason.INVALID_GANG, "; ".join(pod_group.invalid))
     if pod_group.unsupported:

@@ -92,7 +92,7 @@ class GangRecord:
     @property
     def empty(self) -> bool:
         """Whether the record can be dropped (semantics I6)."""
-        return not self.members and not self.pod_groups
+        return not self.members and all(each.is_of_pods for each in self.pod_groups.values())
 
     @property
     def namespace(self) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from math import inf
 
 from gangsched.api.keys import COMPOSITE, COMPOSITE_PREFIX
+from gangsched.api.sub_groups import misplaced
 from gangsched.model.gang import Refusal
 from gangsched.model.reasons import Reason
 from gangsched.model.text import named
@@ -51,10 +52,12 @@ class Parents:
         """Whether gangs name it as their parent, and it has no pods of its own; or its object says that it is one."""
         if gang_id.partition("/")[2].startswith(COMPOSITE_PREFIX):
             return True
-        if gang_id not in self.mentioned_by:
-            return False
         record = self.gangs.get(gang_id)
-        return not (record and record.members) and next(self._children(gang_id), None) is not None
+        if record is not None and record.members:
+            return False
+        if record is not None and record.pod_group is not None and record.pod_group.is_composite:
+            return True
+        return gang_id in self.mentioned_by and next(self._children(gang_id), None) is not None
 
     def around(self, gang_id: str) -> Mapping[str, None]:
         """The parts of the tree that a gang is in; none if it has so many gangs that each of them is refused alone."""
@@ -135,6 +138,8 @@ class Parents:
             return Refusal(Reason.WAITING_FOR_GANG, text)
         if record is None or record.spec is None:
             return None
+        if record.members and record.pod_group is not None and record.pod_group.sub_groups:
+            return _invalid(misplaced(record.pods, record.pod_group))
         if record.members:
             only = "a gang of a tree has either pods or children"
             return _invalid(f"{part}, the parent of {child}, has pods itself: {only}")

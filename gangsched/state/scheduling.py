@@ -181,6 +181,8 @@ class SchedulingState:
         `in_turn`: not while a plan that may use this room awaits its commit.
         """
         self._release_kept(now_s)
+        if in_turn and self._event_handlers.sub_groups.is_behind:
+            self._event_handlers.assign(now_s)
         refreshed = self.registry.refresh(now_s, most)
         gone = refreshed.gone.keys()
         changed = [self.registry.groups[group_id] for group_id in refreshed.changed]
@@ -385,7 +387,7 @@ class SchedulingState:
 
     def next_deadline_s(self, now_s: float, *, reporting: bool = True) -> float | None:
         """Time at which a turn is due without a message; without `reporting`, reports are ignored."""
-        if self.registry.is_behind:
+        if self.registry.is_behind or self._event_handlers.sub_groups.is_behind:
             return now_s
         clocks = (at_s for _, at_s in self.holds.expiries(now_s))
         kept = (

@@ -53,6 +53,21 @@ def a_tree_has_the_id_of_a_gang(_: Any) -> Any:
     return ""
 
 
+@bug("A2", "api.dialects.volcano_sub_groups:_count", "unit/api/test_sub_groups.py")
+def no_sub_group_is_needed(_: Any) -> Any:
+    return lambda entry, key, default: default
+
+
+@bug("A5", "api.sub_groups:misplaced", "unit/api/test_sub_groups.py")
+def a_pod_of_two_entries_refuses_nobody(_: Any) -> Any:
+    return lambda pods, root: ""
+
+
+@bug("I5", "state.divided_pods:SubGroupGangs.changed", "unit/api/test_sub_groups.py")
+def pods_stay_in_the_sub_group_that_they_came_into(_: Any) -> Any:
+    return lambda self, gang_id, old, new: None
+
+
 @bug("I9", "core.trees:kinds_in_packing", TREES)
 def children_with_domains_are_never_packed_together(_: Any) -> Any:
     return lambda part, gangs, table: None

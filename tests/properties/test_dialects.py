@@ -41,7 +41,11 @@ FIELDS: dict[str, dict[str, list[Any]]] = {
         "priorityClassName": ["high"],
         "networkTopology": [{"mode": "hard"}, {"mode": "soft"}],
         "minTaskMember": [{"worker": 2}],
-        "subGroupPolicy": [[{"name": "a", "subGroupSize": 2}]],
+        "subGroupPolicy": [
+            [{"name": "a", "subGroupSize": 2}],
+            [{"name": "a", "labelSelector": {}, "minSubGroups": 1}],
+            [{"labelSelector": {"matchLabels": {"a": "b"}}, "matchLabelKeys": ["c"]}, {}],
+        ],
     },
 }
 FIELDS["scheduler.grove.io"] = {
@@ -102,6 +106,7 @@ def is_told(group: PodGroup, field: str) -> bool:
     said = (*group.unsupported, *group.invalid, *group.not_used, *group.problems)
     levels = [level for each in (group, *group.parts) for level in (*each.topology, *each.tree_topology)]
     is_honoured = bool(levels) or (field == "resourceClaims" and bool(group.claims))
+    is_honoured = is_honoured or (field == "subGroupPolicy" and len(group.parts) > 2)
     is_honoured = is_honoured or (field == "minTaskMember" and bool(group.of_tasks))
     is_honoured = is_honoured or (field == "parentCompositePodGroupName" and bool(group.parent))
     return is_honoured or any(field in sentence for sentence in said)

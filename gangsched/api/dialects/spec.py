@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictInt
 from pydantic.alias_generators import to_camel
 
 from gangsched.api.values import INT32_MAX
-from gangsched.model.objects import ClaimEntry
+from gangsched.model.objects import ClaimEntry, SubGroups
 
 Count = Annotated[StrictInt, Field(ge=0, le=INT32_MAX)]
 
@@ -49,6 +49,8 @@ class Declared:
     gang_metadata: Mapping[str, str] = field(default_factory=dict)
     #: The minimum of each task by its name; together they do not exceed the minimum.
     of_tasks: Mapping[str, int] = field(default_factory=dict)
+    #: Gangs that the object declares by labels of its pods.
+    sub_groups: tuple[SubGroups, ...] = ()
     #: Gangs by name that the object declares in place of one of its own name.
     parts: Mapping[str, Declared] = field(default_factory=dict)
     #: Sentences about what is asked for and cannot be honoured: the gang waits, Unsupported.

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any, Final
 
 from gangsched.api.dialects.spec import Count, Declared, DialectSpec
+from gangsched.api.dialects.volcano_sub_groups import Read, network_topology, read_sub_groups
 from gangsched.api.problem import quoted
 
 DEFAULT_QUEUE: Final = "default"
-SOFT: Final = "soft"
 PHASES: Final = {
     "Pending": "Pending",
     "PreScheduling": "Inqueue",
@@ -37,35 +37,20 @@ class VolcanoSpec(DialectSpec):
 
     def declared(self, where: str) -> Declared:
         """The supported values of the spec, and sentences about fields that are refused or have no effect."""
-        unsupported, invalid, not_used = [], [], []
-        topology = self.network_topology
-        if topology is not None and not isinstance(topology, dict):
-            invalid.append(f"spec.networkTopology {quoted(topology)} of {where} is not an object: correct or remove it")
-        elif topology is not None and topology.get("mode") == SOFT:
-            not_used.append(
-                f"networkTopology of {where} is ignored: it is only a preference, and gangsched does not support"
-                " HyperNodes"
-            )
-        elif topology is not None:  # "hard" is the default
-            unsupported.append(
-                f"networkTopology of {where} asks for HyperNodes, which gangsched does not support: set "
-                "gangsched.dev/topology to a node label, and remove it"
-            )
+        read, minimum = Read(), self.min_member or 0
+        if isinstance(self.sub_group_policy, list):
+            read = read_sub_groups(self.sub_group_policy, where, minimum)
+        unsupported, invalid, not_used = read.unsupported, read.invalid, read.not_used
+        network_topology(self.network_topology, "networkTopology", where, read)
         for name, value, kind, what in (
             ("minTaskMember", self.min_task_member, dict, "an object"),
             ("subGroupPolicy", self.sub_group_policy, list, "a list"),
         ):
             if value is not None and not isinstance(value, kind):
                 invalid.append(f"spec.{name} {quoted(value)} of {where} is not {what}: correct or remove it")
-        if isinstance(self.sub_group_policy, list) and self.sub_group_policy:
-            unsupported.append(
-                f"subGroupPolicy of {where} asks for groups within the gang, which gangsched does not support yet: "
-                "create a PodGroup for each of them, and remove this field"
-            )
         tasks = self.min_task_member if isinstance(self.min_task_member, dict) else {}
         counts = {name: each for name, each in tasks.items() if type(each) is int and each >= 0}
         needed = sum(counts.values())
-        minimum = self.min_member or 0
         if len(counts) < len(tasks):
             invalid.append(
                 f"spec.minTaskMember {quoted(tasks)} of {where} has a minimum that is not a count: correct it"
@@ -76,6 +61,10 @@ class VolcanoSpec(DialectSpec):
                 f"minTaskMember of {where} is not used: its minimums add up to {needed}, which exceeds "
                 f"minMember {minimum}; Volcano does not use it either"
             )
+        if self.sub_group_policy and tasks:
+            unsupported.append(f"{where} has both minTaskMember and subGroupPolicy: remove minTaskMember")
+        if read.sub_groups and self.min_resources:
+            not_used.append(f"minResources of {where} is not used: the requests of the pods in its sub groups decide")
         if self.queue not in {None, "", DEFAULT_QUEUE}:
             not_used.append(
                 f"queue {quoted(self.queue)} of {where} is not used: gangsched does not support queues of Volcano"
@@ -89,5 +78,6 @@ class VolcanoSpec(DialectSpec):
             unsupported=tuple(unsupported),
             invalid=tuple(invalid),
             not_used=tuple(not_used),
+            sub_groups=read.sub_groups,
             of_tasks=counts if 0 < needed <= minimum else {},
         )

@@ -1,22 +1,26 @@
-"""The status of CompositePodGroups, from what was decided about their trees (semantics E3, I9).
+"""The status of CompositePodGroups and of PodGroups with sub groups, from what was decided about their trees
+(semantics E3, I9).
 
-Invariant: pure functions. Kubernetes defines one condition, which stays True once it is (KEP-6012).
+Invariant: pure functions. Kubernetes defines one condition, which stays True once it is (KEP-6012); a kind with phases
+has these, and the counts of all pods below it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import fields
 
-from gangsched.api.podgroup import PodGroupStatus, scheduled_condition, stored_conditions, with_condition
+from gangsched.api.dialects import DIALECTS
+from gangsched.api.podgroup import PodGroupPhase, PodGroupStatus, scheduled_condition, stored_conditions, with_condition
 from gangsched.model.gang import Refusal
 from gangsched.model.objects import PodGroup
 from gangsched.model.reasons import Reason
 from gangsched.model.text import counted
-from gangsched.model.tree import Composite, composites_of, gangs_of, has_minimum
+from gangsched.model.tree import Composite, composites_of, gangs_of, has_minimum, least_members
 from gangsched.state.group_record import GroupRecord
 from gangsched.state.groups import Registry
 from gangsched.state.reporting.reservation_reports import Fact
-from gangsched.state.reporting.status import as_conditions
+from gangsched.state.reporting.status import Counts, as_conditions, counts, phase, with_phase
 
 INVALID = "Invalid"
 """The reason that Kubernetes defines for a tree with a fault."""
@@ -30,7 +34,8 @@ def composites(group: GroupRecord, registry: Registry) -> Iterator[tuple[str, Co
         found = [(each, None) for each in registry.above(group.gangs[0])]
     for name, composite in found:
         record = registry.gangs.get(name)
-        if record is not None and record.pod_group is not None and record.pod_group.is_composite:
+        pod_group = record.pod_group if record is not None else None
+        if pod_group is not None and pod_group.is_composite and pod_group.speaks:
             yield name, composite
 
 
@@ -39,11 +44,20 @@ def status(
 ) -> dict[str, object] | None:
     """The status to store, as JSON of a strategic merge patch; None if it need not change."""
     kind = scheduled_condition(pod_group.api_group, pod_group.version)
-    conditions = [each for each in stored_conditions(pod_group.status) if each.type == kind]
-    if any(each.status == "True" for each in conditions):
+    if (phases := DIALECTS[pod_group.api_group].phases) is not None:
+        fact = as_conditions({kind: _fact(composite, group, registry)}, pod_group, wall)
+        conditions = with_condition(stored_conditions(pod_group.status), *fact)
+        if composite is None:  # refused, so that each gang of it is another group
+            return {"phase": phases[PodGroupPhase.PENDING]} | PodGroupStatus(conditions=conditions).to_dict()
+        found = [counts(registry.gangs[each]) for each in gangs_of(composite)]
+        count = Counts(**{each.name: sum(getattr(of, each.name) for of in found) for each in fields(Counts)})
+        needed = least_members(composite, lambda gang: registry.view(gang).min_member)
+        return with_phase(count, phases[phase(count, needed)], conditions)
+    own = [each for each in stored_conditions(pod_group.status) if each.type == kind]
+    if any(each.status == "True" for each in own):
         return None
     (new,) = as_conditions({kind: _fact(composite, group, registry)}, pod_group, wall)
-    return PodGroupStatus(conditions=with_condition(conditions, new)).to_dict()
+    return PodGroupStatus(conditions=with_condition(own, new)).to_dict()
 
 
 def _fact(composite: Composite | None, group: GroupRecord, registry: Registry) -> Fact:

@@ -122,14 +122,14 @@ def status(
         has_phase = "phase" in pod_group.status
         return ({} if has_phase else {"phase": phases[now]}) | PodGroupStatus(conditions=conditions).to_dict()
     if phases is not None:
-        return _with_phase(count, phases[now], conditions)
+        return with_phase(count, phases[now], conditions)
     started = pod_group.status.get("scheduleStartTime")
     if started is None and now is not PodGroupPhase.PENDING:
         started = wall
     return _whole(record, count, now, str(started) if started else None, conditions)
 
 
-def _with_phase(count: Counts, phase: str, conditions: tuple[Condition, ...]) -> dict[str, object]:
+def with_phase(count: Counts, phase: str, conditions: tuple[Condition, ...]) -> dict[str, object]:
     """The status of another project's kind, which has no more than this; its conditions have no generation."""
     told = tuple(each.model_copy(update={"observed_generation": None}) for each in conditions)
     counted = PodGroupStatus(running=count.running, succeeded=count.succeeded, failed=count.failed, conditions=told)

@@ -72,11 +72,10 @@ def test_defaults_and_unknown_fields_ask_for_nothing(fields: dict[str, Any]) -> 
         ),
         ({"networkTopology": {}}, "networkTopology of PodGroup ns/g asks for HyperNodes"),
         ({"networkTopology": {"mode": 3}}, "networkTopology of PodGroup ns/g asks for HyperNodes"),
-        ({"subGroupPolicy": [{"name": "a"}]}, "subGroupPolicy of PodGroup ns/g asks for groups within the gang"),
     ],
 )
 def test_what_cannot_be_honoured_refuses_and_names_the_field(fields: dict[str, Any], said: str) -> None:
-    """A2: hard topology and groups within a gang are not honoured by half."""
+    """A2: hard topology is not honoured by half."""
     group = read(minMember=2, **fields)
     (sentence,) = group.unsupported
     assert sentence.startswith(said)

@@ -1,0 +1,93 @@
+"""Sub groups: one object that declares a gang for each value of its pods' labels, all in one tree (I9).
+
+Invariant: pure functions; a pod is in at most one sub group of its PodGroup. The gang of a sub group is declared as
+long as it has pods, since the object does not say which values there will be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from gangsched.api import keys
+from gangsched.model.inter_pod import selects
+from gangsched.model.objects import Pod, PodGroup, SubGroups
+
+SEPARATOR: Final = ":"
+"""Between the names in the name of a part: in no name of an object, nor in values of labels."""
+OTHERS: Final = f"{SEPARATOR}{SEPARATOR}others"
+"""Ends the names of the part, and of its only gang, that has the pods of no sub group."""
+_OF_THE_WHOLE: Final = frozenset(
+    (*keys.MIN, *keys.TOTAL, *keys.GROUPS, *keys.KEEP_ROOM, *keys.MIN_CHILDREN, *keys.TOPOLOGY, *keys.PARENT)
+)
+_UNSUPPORTED: Final = frozenset((*keys.MIN, *keys.TOTAL, *keys.GROUPS, *keys.KEEP_ROOM, *keys.MIN_CHILDREN))
+
+
+def divided(pod_group: PodGroup, sub_groups: tuple[SubGroups, ...]) -> PodGroup:
+    """The object with the parts that it declares: the root of a tree, and a composite for each entry of its policy.
+
+    Annotations about levels hold for the whole tree, others for each sub group; those about a minimum refuse the tree.
+    """
+    stated = dict(pod_group.gang_metadata)
+    refused = tuple(
+        f"annotation {key} of PodGroup {pod_group.id} cannot be combined with subGroupPolicy: remove one of them"
+        for key in sorted(_UNSUPPORTED & stated.keys())
+    )
+    root = msgspec.structs.replace(
+        pod_group,
+        min_member=0,
+        min_resources=(),
+        sub_groups=sub_groups,
+        of_object=pod_group.name,
+        is_composite=True,
+        unsupported=(*pod_group.unsupported, *refused),
+    )
+    inner = msgspec.structs.replace(
+        root, gang_metadata=(), sub_groups=(), not_used=(), problems=(), speaks=False, parent=root.name
+    )
+    entries = (msgspec.structs.replace(inner, name=each.name, min_children=each.min_groups) for each in sub_groups)
+    others = msgspec.structs.replace(inner, name=f"{root.name}{OTHERS}", min_children=0)
+    return msgspec.structs.replace(pod_group, parts=(root, *entries, others))
+
+
+def misplaced(pods: Iterable[Pod], root: PodGroup) -> str:
+    """Why pods are in the gang of the object itself, which has none once all of them are in sub groups."""
+    # Only the first one: once all are divided, each of the others is misplaced for the same reason.
+    why = next((sub_group_of(pod, root) for pod in pods), None)
+    return why if isinstance(why, str) else f"the pods of PodGroup {root.id} are not divided into sub groups yet"
+
+
+def sub_group_of(pod: Pod, root: PodGroup) -> PodGroup | str:
+    """The declaration of the gang that a pod of this PodGroup is in; why there is none, if two entries select it."""
+    found = [
+        each
+        for each in root.sub_groups
+        if selects(each.selector, pod.labels) and all(key in pod.labels for key in each.match_label_keys)
+    ]
+    if len(found) > 1:
+        return f"pod {pod.key} is selected by two entries in subGroupPolicy of PodGroup {root.id}: correct them"
+    if not found:
+        others = f"{root.name}{OTHERS}"
+        return _declared(root, f"{others}{SEPARATOR}", others, 1)
+    (entry,) = found
+    values = SEPARATOR.join(pod.labels[key] for key in entry.match_label_keys)
+    return _declared(root, f"{entry.name}{SEPARATOR}{values}", entry.name, entry.size)
+
+
+def _declared(root: PodGroup, name: str, parent: str, size: int) -> PodGroup:
+    return msgspec.structs.replace(
+        root,
+        name=name,
+        gang_metadata=tuple((key, text) for key, text in root.gang_metadata if key not in _OF_THE_WHOLE),
+        min_member=size,
+        parent=parent,
+        is_composite=False,
+        min_children=None,
+        sub_groups=(),
+        not_used=(),
+        problems=(),
+        speaks=False,
+        is_of_pods=True,
+    )

@@ -1,0 +1,90 @@
+"""Gangs that PodGroups declare by labels of their pods: which of them a pod is in, and which pods change.
+
+Invariant: the declaration of such a gang is in its record while it has pods, and is made from the newest version of the
+PodGroup. Pods are moved between gangs a bounded number at a time; until all are, the tree is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import islice
+
+from gangsched.api.gang_spec import GangRef
+from gangsched.api.sub_groups import sub_group_of
+from gangsched.model.objects import Pod, PodGroup
+from gangsched.state.groups import Registry
+
+MOVED_AT_A_TIME = 250
+"""Pods that one turn assigns anew: each may be a gang of its own, which takes 0.2 ms to read."""
+REMEMBERED = 256
+"""Gangs of one PodGroup that are remembered before those without pods are looked for, then again at twice as many."""
+
+
+class SubGroupGangs:
+    """The gangs of PodGroups with sub groups."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        #: By the id of the PodGroup: its gangs, each with the version of the PodGroup that declares it.
+        self._gangs: dict[str, dict[str, PodGroup]] = {}
+        #: Pods that are to be assigned anew, by uid.
+        self._moving: dict[str, None] = {}
+
+    def __len__(self) -> int:
+        """Gangs and pods that are remembered."""
+        return sum(map(len, self._gangs.values())) + len(self._moving)
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether pods are to be assigned anew."""
+        return bool(self._moving)
+
+    def gang_of(self, pod: Pod, named: GangRef) -> str:
+        """The id of the gang that a pod is in: the one that it names, or a sub group of that."""
+        record = self._registry.gangs.get(named.id)
+        if record is None or not record.pod_groups:
+            return named.id
+        root = next((record.pod_groups[group] for group in named.api_groups if group in record.pod_groups), None)
+        if root is None or not root.sub_groups:
+            return named.id
+        part = sub_group_of(pod, root)
+        if isinstance(part, str):
+            return named.id
+        gangs = self._gangs.setdefault(named.id, {})
+        if gangs.get(part.id) is not root or part.id not in self._registry.gangs:
+            gangs[part.id] = root
+            self._registry.gang(part.id).pod_groups[part.api_group] = part
+            if len(gangs) >= REMEMBERED and len(gangs).bit_count() == 1:
+                self._forget_those_without_pods(named.id, besides=part.id)
+        return part.id
+
+    def changed(self, gang_id: str, old: PodGroup | None, new: PodGroup | None) -> None:
+        """The PodGroup of this gang has another declaration; without a new one, its sub groups have none either."""
+        known = self._registry.gangs.get(gang_id)
+        stated = known.pod_groups.values() if known is not None else ()
+        if not any(each is not None and each.sub_groups for each in (old, *stated)):
+            return
+        gangs = self._gangs.pop(gang_id, {})
+        for each in (gang_id, *gangs):
+            record = self._registry.gangs.get(each)
+            if record is None:
+                continue
+            self._moving |= dict.fromkeys(record.members)
+            if new is None and old is not None and each != gang_id:
+                record.pod_groups.pop(old.api_group, None)
+                self._registry.touch(each)
+        if new is not None and old is not None:  # whose pods have not moved yet
+            self._gangs[gang_id] = dict.fromkeys(gangs, old)
+
+    def take_moving(self) -> Iterable[str]:
+        """Some of the pods that are to be assigned anew, by uid."""
+        taken = list(islice(self._moving, MOVED_AT_A_TIME))
+        for uid in taken:
+            del self._moving[uid]
+        return taken
+
+    def _forget_those_without_pods(self, gang_id: str, besides: str) -> None:
+        known = self._registry.gangs
+        with_pods = {each for each in self._gangs[gang_id] if each in known and known[each].members}
+        with_pods.add(besides)
+        self._gangs[gang_id] = {each: of for each, of in self._gangs[gang_id].items() if each in with_pods}
