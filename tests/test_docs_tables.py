@@ -83,6 +83,7 @@ def test_the_table_of_keys_is_that_of_the_code() -> None:
         "groups": keys.GROUPS,
         "parent": keys.PARENT,
         "min children": keys.MIN_CHILDREN,
+        "disruption": keys.DISRUPTION,
         "keep room": keys.KEEP_ROOM,
         "match policy": keys.MATCH_POLICY,
         "topology": keys.TOPOLOGY,

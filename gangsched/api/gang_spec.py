@@ -21,6 +21,7 @@ from gangsched.api.stated import PODS_NAMED, BadText, Origin, Statement, T, Valu
 from gangsched.api.values import (
     parse_count,
     parse_delay,
+    parse_disruption,
     parse_flag,
     parse_gpu_product,
     parse_groups,
@@ -31,7 +32,7 @@ from gangsched.api.values import (
     parse_topology,
     parse_wait_time,
 )
-from gangsched.model.gang import MatchPolicy, Mode
+from gangsched.model.gang import Disruption, MatchPolicy, Mode
 from gangsched.model.gpu_policy import NO_CONSTRAINTS, PlacementConstraints
 from gangsched.model.objects import Pod, PodGroup
 from gangsched.model.resources import ResourceVector
@@ -84,10 +85,10 @@ class GangSpec:
     unless `group_problem` says that the declared list omits it; `group` is then the declared list, which is refused
     (I4). `group_problem` may also describe an error of the gang's tree. `parent` is the id of the gang's parent, "" for
     none; `min_children` and `tree_topology` are the number of children and the levels that the gang declares for it
-    (I9). If members are created only after others run, `first` members must exist before a start, else it is 0
-    (B8). `misplaced` says what is wrong with its topology, tree or members to come. `waiting_for` says why the gang is
-    uninitialised, None if it may be scheduled. `unsupported` names requests that gangsched does not support, None for
-    none. `sources` are (value, source) for every value, in a fixed order.
+    (I9). If members are created only after others run, `first` members must exist before a start, else it is 0 (B8).
+    `disruption` is None where nothing states it. `misplaced` says what is wrong with its topology, tree or members to
+    come. `waiting_for` says why the gang is uninitialised, None if it may be scheduled. `unsupported` names requests
+    that gangsched does not support, None for none. `sources` are (value, source) for every value, in a fixed order.
     """
 
     id: str
@@ -100,6 +101,7 @@ class GangSpec:
     min_resources: ResourceVector = ()
     constraints: PlacementConstraints = NO_CONSTRAINTS
     preemption_delay_s: float = 0.0
+    disruption: Disruption | None = None
     waiting_for: str | None = None
     pod_group_missing: bool = False
     unsupported: str | None = None
@@ -139,6 +141,7 @@ _WAIT_TIME: Final = Value(
 _GROUP: Final = Value("groups", keys.GROUPS, parse_groups, show=_listed)
 _PARENT: Final = Value("parent", keys.PARENT, parse_parent, "parentCompositePodGroupName")
 _MIN_CHILDREN: Final = Value("min children", keys.MIN_CHILDREN, parse_count)
+_DISRUPTION: Final = Value("disruption", keys.DISRUPTION, parse_disruption, "disruptionMode")
 _MATCH_POLICY: Final = Value("match policy", keys.MATCH_POLICY, parse_match_policy)
 _SHARED_GPUS: Final = Value("shared GPUs", keys.ALLOW_SHARED_GPUS, parse_flag)
 _LEADER_FIRST: Final = Value("leader first", keys.LEADER_FIRST, parse_flag)
@@ -178,6 +181,7 @@ def gang_spec(
         min_resources=reader.min_resources(),
         constraints=_constraints(reader, pod_group),
         preemption_delay_s=reader.preemption_delay(defaults),
+        disruption=reader.optional(_DISRUPTION, spec=_disruption_mode(pod_group)),
         group_problem=None
         if gang in group
         else f"{reader.sources[_GROUP.name]} lists {_listed(group)} but not {_cut(gang)} itself",
@@ -222,6 +226,13 @@ def _constraints(reader: _SpecReader, pod_group: PodGroup | None) -> PlacementCo
     topology = tuple(sorted({*own, *native, *filter(None, (kueue, lws))}))
     preferred, slices = reader.value(_PREFERRED_TOPOLOGY) or "", reader.value(_SLICES) or ()
     return PlacementConstraints(bool(shared), bool(product), topology, preferred, slices)
+
+
+def _disruption_mode(pod_group: PodGroup | None) -> Disruption | None:
+    """The disruption mode of a native PodGroup."""
+    if pod_group is None or not (pod_group.indivisible or pod_group.disrupted_singly):
+        return None
+    return Disruption.ALL if pod_group.indivisible else Disruption.SINGLE
 
 
 def _waiting_for(gang: str, min_member: int | None, *, missing: bool) -> str | None:
@@ -287,9 +298,9 @@ class _SpecReader:
         assert value is not None
         return value
 
-    def optional(self, asked: Value[T]) -> T | None:
+    def optional(self, asked: Value[T], *, spec: T | None = None) -> T | None:
         """The value of a key that few gangs have; without it there is no source."""
-        value = self.value(asked)
+        value = self.value(asked, spec=spec)
         if value is None:
             del self.sources[asked.name]
         return value

@@ -122,6 +122,8 @@ GROUPS: Final = (K + "groups",)
 PARENT: Final = ("gangsched.dev/parent",)
 MIN_CHILDREN: Final = ("gangsched.dev/min-children",)
 """Our own: the tree that a gang is a child of, and how many of its children start together (I9)."""
+DISRUPTION: Final = ("gangsched.dev/disruption",)
+"""Our own: which members of a gang, or gangs of a tree, are evicted together (V6)."""
 KEEP_ROOM: Final = ("gangsched.dev/keep-room",)
 """Our own: members that come after others run get their room with the others (B8)."""
 MATCH_POLICY: Final = (K + "match-policy", _LEGACY + "/match-policy")
@@ -174,6 +176,7 @@ VALUE_KEYS: Final = frozenset(
         *GROUPS,
         *PARENT,
         *MIN_CHILDREN,
+        *DISRUPTION,
         *KEEP_ROOM,
         *MATCH_POLICY,
         *ALLOW_SHARED_GPUS,

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from gangsched.api.problem import quoted
-from gangsched.model.gang import MatchPolicy, Mode
+from gangsched.model.gang import Disruption, MatchPolicy, Mode
 
 INT32_MAX: Final = 2**31 - 1
 MOST_GANGS: Final = 32
@@ -115,6 +115,14 @@ def parse_mode(text: str) -> Mode:
         return Mode(text)
     except ValueError:
         raise BadValue(f"is neither {Mode.STRICT} nor {Mode.NON_STRICT}") from None
+
+
+def parse_disruption(text: str) -> Disruption:
+    """What is evicted together: all or single, in exactly this spelling."""
+    try:
+        return Disruption(text)
+    except ValueError:
+        raise BadValue(f"is neither {Disruption.ALL} nor {Disruption.SINGLE}") from None
 
 
 def parse_match_policy(text: str) -> MatchPolicy:

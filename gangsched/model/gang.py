@@ -38,6 +38,16 @@ class Mode(StrEnum):
     NON_STRICT = "NonStrict"
 
 
+class Disruption(StrEnum):
+    """What is evicted together (semantics V6): all of a part, or each member of a gang by itself.
+
+    Without either, members above a minimum go by themselves, and then the whole.
+    """
+
+    ALL = "all"
+    SINGLE = "single"
+
+
 class MatchPolicy(StrEnum):
     """Selects the members that Permit counts (semantics B1)."""
 

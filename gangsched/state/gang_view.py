@@ -14,7 +14,7 @@ from gangsched.api.gang_spec import GangSpec
 from gangsched.api.problem import Problem, quoted
 from gangsched.api.sub_groups import misplaced
 from gangsched.core.queue_sort import in_member_order
-from gangsched.model.gang import Gang, Placement, Refusal
+from gangsched.model.gang import Disruption, Gang, Placement, Refusal
 from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.objects import Phase, Pod, PodGroup
 from gangsched.model.reasons import Reason
@@ -118,8 +118,8 @@ def _declared(gang: Gang, spec: GangSpec, pod_group: PodGroup | None) -> Gang:
         min_resources=spec.min_resources,
         constraints=spec.constraints,
         preemption_delay_s=spec.preemption_delay_s,
-        indivisible=pod_group is not None and pod_group.indivisible,
-        disrupted_singly=pod_group is not None and pod_group.disrupted_singly,
+        indivisible=spec.disruption is Disruption.ALL,
+        disrupted_singly=spec.disruption is Disruption.SINGLE,
         never_preempts=pod_group is not None and pod_group.never_preempts,
         uninitialised=_uninitialised(spec) or _refused(gang, pod_group),
         min_note=_min_note(spec, pod_group),

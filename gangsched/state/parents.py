@@ -12,7 +12,7 @@ from math import inf
 
 from gangsched.api.keys import COMPOSITE, COMPOSITE_PREFIX
 from gangsched.api.sub_groups import misplaced
-from gangsched.model.gang import Refusal
+from gangsched.model.gang import Disruption, Refusal
 from gangsched.model.reasons import Reason
 from gangsched.model.text import named
 from gangsched.model.tree import MAX_LEVELS, Composite, Part, gangs_of, part_id
@@ -176,12 +176,13 @@ class Parents:
         least = self._min_children(parent, gangs)
         record = self.gangs.get(parent)
         pod_group = record.pod_group if record is not None else None
+        spec = record.spec if record is not None else None
         return Composite(
             id=parent,
             children=tuple(children),
             min_children=len(children) if least is None else least,
             topology=self._topology(parent, [part_id(each) for each in children]),
-            indivisible=pod_group is not None and pod_group.indivisible,
+            indivisible=spec is not None and spec.disruption is Disruption.ALL,
             never_preempts=pod_group is not None and pod_group.never_preempts,
         )
 

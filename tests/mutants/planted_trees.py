@@ -53,6 +53,11 @@ def a_tree_has_the_id_of_a_gang(_: Any) -> Any:
     return ""
 
 
+@bug("V6", "api.gang_spec:_disruption_mode", "unit/state/preemption/test_running.py")
+def the_disruption_mode_of_native_pod_groups_is_ignored(_: Any) -> Any:
+    return lambda pod_group: None
+
+
 @bug("A2", "api.dialects.volcano_sub_groups:_count", "unit/api/test_sub_groups.py")
 def no_sub_group_is_needed(_: Any) -> Any:
     return lambda entry, key, default: default

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import random
 from itertools import count, pairwise
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from gangsched.api import keys
 from gangsched.model.disruption import PodDisruptionBudget
 from gangsched.model.objects import Phase, Pod
 from gangsched.model.preemption import Running
@@ -92,6 +94,50 @@ def test_a_native_gang_may_be_indivisible() -> None:
     assert [each.indivisible for each in told(world).gangs] == [True]
     world.declare(pod_group("g", 2, generation=2))
     assert [each.indivisible for each in told(world).gangs] == [False]
+
+
+@pytest.mark.parametrize("api_group", [keys.X_K8S, keys.VOLCANO, keys.NATIVE])
+@pytest.mark.parametrize(
+    ("of_pods", "of_group", "field", "together", "singly"),
+    [
+        ("all", "", {}, True, False),
+        ("", "all", {}, True, False),
+        ("single", "all", {}, False, True),
+        ("", "single", {"indivisible": True}, False, True),
+        ("", "", {"disrupted_singly": True}, False, True),
+        ("both", "", {"indivisible": True}, True, False),
+        ("", "", {}, False, False),
+    ],
+)
+def test_disruption_is_stated_like_every_value(
+    api_group: str, of_pods: str, of_group: str, field: dict[str, bool], together: bool, singly: bool
+) -> None:
+    """I3, V6: by pods of any dialect, else by the annotation of their PodGroup, else by its field."""
+    world = World(node("a", 8))
+    key = keys.DISRUPTION[0]
+    marks = {keys.NATIVE: "", keys.VOLCANO: keys.VOLCANO_GROUP, keys.X_K8S: keys.IDENTITIES[0].key}
+    texts = {marks[api_group]: "g", key: of_pods}
+    stated: dict[str, Any] = {"gang_metadata": tuple(sorted(each for each in texts.items() if all(each)))}
+    if api_group == keys.NATIVE:
+        stated["native_group"] = "g"
+    annotations = ((key, of_group),) if of_group else ()
+    world.declare(pod_group("g", 2, api_group=api_group, gang_metadata=annotations, **field))
+    world.create(pod(f"g-{each}", **stated) for each in range(4))
+    world.settle()
+    assert [(each.indivisible, each.disrupted_singly) for each in told(world).gangs] == [(together, singly)]
+    assert any(key in each.text for each in world.state.registry.gangs["ns/g"].problems) is (of_pods == "both")
+
+
+def test_a_parent_may_be_indivisible() -> None:
+    """I9, V6: the PodGroup of a parent says so for all below it, and what its gangs say does not matter then."""
+    world = World(node("a", 8))
+    world.declare(pod_group("p", 1, gang_metadata=((keys.DISRUPTION[0], "all"),)))
+    stated = ((keys.DISRUPTION[0], "single"), (keys.PARENT[0], "p"))
+    for name in "ab":
+        world.declare(pod_group(name, 2, gang_metadata=stated))
+        world.create(members(name, 2, pod_group=True))
+    world.settle()
+    assert [(each.indivisible, each.disrupted_singly) for each in told(world).gangs] == [(True, False)] * 2
 
 
 def test_budgets_have_the_pods_that_they_cover() -> None:
