@@ -7,28 +7,45 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import msgspec
+
 from gangsched.api import keys
 from gangsched.api.gang_spec import GangDefaults
 from gangsched.core.stand_ins import with_all
-from gangsched.model.gang import Gang, Group, Mode
+from gangsched.model.gang import Gang, Group, Mode, Refusal
 from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.objects import Pod, PodGroup
+from gangsched.model.reasons import Reason
 from gangsched.state.gang_view import gang_view
 from gangsched.state.gangs import GangRecord
+from gangsched.state.groups import Registry
 from gangsched.state.members import Member, State
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WantedPart:
+    """A gang of a tree with these pods, or a parent without any; names are those of its PodGroup."""
+
+    name: str
+    parent: str = ""
+    pods: tuple[Pod, ...] = ()
+    min_member: int | None = None
+    min_children: int | None = None
+    topology: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """The gang `id` with these `pods`, all in one namespace; `min_member` and `mode` override what the pods declare.
 
-    If no minimum is declared, all pods are needed.
+    If no minimum is declared, all pods are needed. With `parts` it is the tree that they form, which have the pods.
     """
 
     id: str
     pods: tuple[Pod, ...]
     min_member: int | None = None
     mode: Mode | None = None
+    parts: tuple[WantedPart, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +58,9 @@ class Hypothetical:
 
 
 def hypothetical(wanted: Wanted, defaults: GangDefaults, policy: GpuPolicy, *, created_s: int) -> Hypothetical:
-    """The group of a gang created at `created_s`."""
+    """The group of a gang or tree created at `created_s`."""
+    if wanted.parts:
+        return _tree(wanted, defaults, policy, created_s)
     record = GangRecord(id=wanted.id, ours=True)
     for pod in wanted.pods:
         record.members[pod.uid] = Member(pod, State.GATED if pod.gated else State.PENDING, wanted.id)
@@ -54,6 +73,37 @@ def hypothetical(wanted: Wanted, defaults: GangDefaults, policy: GpuPolicy, *, c
     others = tuple(other for other in record.spec.group if other != wanted.id)
     problems = tuple(problem.text for problem in record.problems)
     return Hypothetical(Group(id=wanted.id, gangs=(gang,), priority=priority, creation_s=created_s), problems, others)
+
+
+def _tree(wanted: Wanted, defaults: GangDefaults, policy: GpuPolicy, created_s: int) -> Hypothetical:
+    """The tree that the parts form by the rules for existing ones; a group with a refusal if they form none."""
+    namespace = wanted.id.partition("/")[0]
+    names = frozenset(pod.scheduler_name for pod in wanted.pods)
+    registry = Registry(names=names, defaults=defaults, policy=policy)
+    for part in wanted.parts:
+        record = registry.gang(f"{namespace}/{part.name}")
+        least = part.min_member if part.min_member is not None else len(part.pods)
+        texts = {
+            keys.PARENT[0]: part.parent,
+            keys.TOPOLOGY[0]: part.topology,
+            keys.MIN_CHILDREN[0]: "" if part.min_children is None else str(part.min_children),
+        }
+        stated = tuple(sorted((key, text) for key, text in texts.items() if text))
+        of_gang = Wanted(record.id, part.pods, least)
+        record.pod_groups[keys.X_K8S] = msgspec.structs.replace(_pod_group(of_gang, created_s), gang_metadata=stated)
+        for pod in part.pods:
+            record.members[pod.uid] = Member(pod, State.GATED if pod.gated else State.PENDING, record.id)
+    registry.refresh(0.0)
+    problems = tuple(problem.text for record in registry.gangs.values() for problem in record.problems)
+    gangs = sorted(f"{namespace}/{part.name}" for part in wanted.parts if part.pods)
+    groups = dict.fromkeys(registry.group_of[gang] for gang in gangs)
+    refusal = next((why for each in groups if (why := registry.groups[each].refusal) is not None), None)
+    if len(groups) > 1 and refusal is None:
+        refusal = Refusal(Reason.INVALID_GANG, f"the parts form {len(groups)} trees, and a review is about one")
+    if refusal is None:
+        return Hypothetical(replace(registry.group(next(iter(groups)), 0.0), id=wanted.id, minimum=None), problems, ())
+    views = tuple(registry.view(gang) for gang in gangs)
+    return Hypothetical(Group(id=wanted.id, gangs=views, creation_s=created_s, refusal=refusal), problems, ())
 
 
 def with_minimum(group: Group, min_member: int) -> Group:

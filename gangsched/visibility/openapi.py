@@ -122,12 +122,24 @@ REVIEW_SPEC = record(
         priority={"type": "integer", "format": "int32", "description": "Priority of its pods."},
         priorityClassName=text("PriorityClass of its pods."),
     ),
+    parts=listed(
+        "The gangs and parents of a tree, at most 64; each set of pods then names one of them.",
+        record(
+            "A gang, or a parent of others.",
+            name=text("Its name."),
+            parent=text("The name of its parent."),
+            min=number("Members of the gang that start together; all, if nothing says otherwise."),
+            minChildren=number("Children of the parent that start together; all, if nothing says otherwise."),
+            topology=text("Node labels of each of which one domain holds it."),
+        ),
+    ),
     podSets=listed(
         "1 to 32 sets of like pods, at most 1,000 pods together.",
         record(
             "Pods of one template.",
             name=text("Name of the set."),
             count={"type": "integer", "format": "int32", "description": "How many pods."},
+            part=text("The part of a tree that its pods are members of."),
             template=TEMPLATE,
         ),
     ),
@@ -146,6 +158,22 @@ REVIEW_STATUS = record(
         record("Pods on a node.", podSet=text("The set."), node=text("The node."), count=COUNT),
     ),
     domains=DOMAINS,
+    parts=listed(
+        "The parts of a tree, each before those below it.",
+        record(
+            "A part.",
+            name=text("Its name."),
+            parent=text("The name of its parent."),
+            min=number("Members that the gang needs."),
+            minChildren=number("Children that the parent needs."),
+            ready=number("Members that exist, or children that may start."),
+            placed=number("Members with a node, or children that would start."),
+            fits=flag("Whether it would start."),
+            reason=text("Why a gang would not."),
+            message=text("What it lacks, in a sentence."),
+            domain=text("The domain that it requires and gets; only for users who may list nodes."),
+        ),
+    ),
     preempts=listed(
         "Which pods would be evicted for it, by gang; of other namespaces it is not told which.",
         record(

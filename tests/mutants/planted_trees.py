@@ -58,6 +58,11 @@ def the_disruption_mode_of_native_pod_groups_is_ignored(_: Any) -> Any:
     return lambda pod_group: None
 
 
+@bug("I9", "visibility.reviews.parts:_Parts._fits", "unit/visibility/reviews/test_review.py")
+def every_part_of_a_reviewed_tree_fits(_: Any) -> Any:
+    return lambda self, gang_id: True
+
+
 @bug("A2", "api.dialects.volcano_sub_groups:_count", "unit/api/test_sub_groups.py")
 def no_sub_group_is_needed(_: Any) -> Any:
     return lambda entry, key, default: default

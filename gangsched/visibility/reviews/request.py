@@ -6,17 +6,20 @@ the cost of a plan is bounded.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 import numpy as np
 
+from gangsched.api.problem import quoted
+from gangsched.api.values import INT32_MAX, BadValue, parse_parent
 from gangsched.model.gang import Mode
 from gangsched.visibility.ports import API_VERSION
 from gangsched.visibility.statuses import RequestRefused, invalid
 
 KIND = "PlacementReview"
-POD_SETS, PODS = 32, 1_000
+POD_SETS, PODS, PARTS = 32, 1_000, 64
 DEPTH, WORDS = 100, 500
 """Levels of a body, more than any API has, and the most of it that a refusal repeats."""
 TERMS = 200
@@ -33,18 +36,30 @@ class GangSettings(msgspec.Struct, rename="camel"):
     priority_class_name: str = ""
 
 
+class ReviewPart(msgspec.Struct, rename="camel"):
+    """A gang or parent of a tree (I9): `min` is in pods, `min_children` in children, `topology` as in an annotation."""
+
+    name: str = ""
+    parent: str = ""
+    min: int | None = None
+    min_children: int | None = None
+    topology: str = ""
+
+
 class PodSet(msgspec.Struct):
-    """`count` pods of one template."""
+    """`count` pods of one template, members of the gang `part` of a tree."""
 
     name: str = ""
     count: int = 1
+    part: str = ""
     template: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
 class ReviewSpec(msgspec.Struct, rename="camel"):
-    """The spec of a review: the whole gang."""
+    """The spec of a review: the whole gang, or the tree that its parts form."""
 
     gang: GangSettings = msgspec.field(default_factory=GangSettings)
+    parts: list[ReviewPart] = msgspec.field(default_factory=list)
     pod_sets: list[PodSet] = msgspec.field(default_factory=list)
 
 
@@ -103,12 +118,35 @@ def _complaints(spec: ReviewSpec) -> list[tuple[str, str]]:
         found.append(("spec.gang.priority", "it has 32 bits"))
     if len(gang.name) > 253:
         found.append(("spec.gang.name", "it has at most 253 characters"))
+    found += _complaints_of_parts(spec)
     for number, each in enumerate(sets[:POD_SETS]):
         if _size(each.template.get("spec")) > TERMS:
             found.append(
                 (f"spec.podSets[{number}].template.spec", f"it has more than {TERMS} selectors and tolerations")
             )
     return found
+
+
+def _complaints_of_parts(spec: ReviewSpec) -> Iterator[tuple[str, str]]:
+    names = [each.name for each in spec.parts]
+    if len(names) > PARTS:
+        yield "spec.parts", f"there are {len(names)}; at most {PARTS} are possible"
+    if len(set(names)) < len(names):
+        yield "spec.parts", "their names differ"
+    for number, each in enumerate(spec.parts[:PARTS]):
+        try:
+            if not (parse_parent(each.name) and (parse_parent(each.parent) or True)):
+                yield f"spec.parts[{number}].name", "a part has a name"
+        except BadValue as bad:
+            yield f"spec.parts[{number}]", f"its name or that of its parent {bad}"
+        if any(least is not None and not 0 <= least <= INT32_MAX for least in (each.min, each.min_children)):
+            yield f"spec.parts[{number}]", f"min and minChildren are 0 to {INT32_MAX}"
+    if spec.parts and spec.gang.min is not None:
+        yield "spec.gang.min", "each part has its own"
+    if bad_sets := [str(number) for number, each in enumerate(spec.pod_sets) if bool(each.part) != bool(spec.parts)]:
+        yield f"spec.podSets[{bad_sets[0]}].part", "with spec.parts each set names one, and else none does"
+    elif spec.parts and (unknown := {each.part for each in spec.pod_sets} - {*names}):
+        yield "spec.podSets", f"there is no part {quoted(min(unknown))}"
 
 
 def _size(spec: Any) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Protocol
 
 import msgspec
@@ -24,11 +25,12 @@ from gangsched.model.plan import Verdict
 from gangsched.model.preemption import NotHelpful, Obstacle, Preemption
 from gangsched.model.snapshot import Snapshot
 from gangsched.model.text import counted
-from gangsched.state.hypothetical import Hypothetical, Wanted, hypothetical
+from gangsched.state.hypothetical import Hypothetical, Wanted, WantedPart, hypothetical
 from gangsched.state.scheduling import SchedulingState
 from gangsched.turn import plan_of
 from gangsched.visibility.ports import Calls, Clocks, Json
-from gangsched.visibility.reviews.request import KIND, GangSettings, PodSet, Review, mode_of
+from gangsched.visibility.reviews.parts import parts_of
+from gangsched.visibility.reviews.request import KIND, GangSettings, PodSet, Review, ReviewPart, mode_of
 from gangsched.visibility.reviews.rights import Priorities
 from gangsched.visibility.statuses import RequestRefused, invalid
 
@@ -86,9 +88,18 @@ class Reviewer:
         if len(review.spec.pod_sets) > 1:  # each set has a member 0: slices are made in the order of members
             pods = [msgspec.structs.replace(pod, index=-1) for pod in pods]
         gang_id = f"{namespace}/{review.spec.gang.name or UNNAMED}"
-        while gang_id in self._state.registry.gangs:
-            gang_id += "-review"
-        return Wanted(gang_id, tuple(pods), review.spec.gang.min, mode_of(review.spec.gang))
+        known, ending = self._state.registry.gangs, ""
+        while gang_id + ending in known or any(
+            f"{namespace}/{each.name}{ending}" in known for each in review.spec.parts
+        ):
+            ending += "-review"
+        return Wanted(
+            gang_id + ending,
+            tuple(pods),
+            review.spec.gang.min,
+            mode_of(review.spec.gang),
+            tuple(_part(each, review.spec.pod_sets, pods, ending) for each in review.spec.parts),
+        )
 
     def hypothetical(self, wanted: Wanted) -> Hypothetical:
         """The group that the gang would form."""
@@ -130,19 +141,25 @@ class Reviewer:
         found: Json = {
             "fits": bool(placements),
             "reason": told.reason.value,
-            "message": told.text if sees_nodes else _without_nodes(tried, told.text),
+            "message": _shown(tried, told.text, sees_nodes=sees_nodes),
             "nodes": self._kinds(tried, placements),
             "preempts": _preempts(tried.verdict, tried.group.id.partition("/")[0]),
             "problems": list(about.problems),
         }
         if sees_nodes and not placements and (domains := self._domains(tried.group, tried.snapshot)):
             found["domains"] = domains
+        where = {each.pod.uid: each.node for each in placements}
+        snapshot = tried.snapshot if sees_nodes else None
+        if parts := parts_of(
+            tried.group, tried.verdict, where, snapshot, partial(_shown, tried, sees_nodes=sees_nodes)
+        ):
+            found["parts"] = parts
         if sees_nodes and placements:
             of_set = [_set_name(each, number) for number, each in enumerate(review.spec.pod_sets)]
-            where = Counter((_number(each.pod), each.node) for each in placements)
+            counts = Counter((_number(each.pod), each.node) for each in placements)
             found["assignments"] = [
                 {"podSet": of_set[number], "node": node, "count": count}
-                for (number, node), count in sorted(where.items())
+                for (number, node), count in sorted(counts.items())
             ]
         return found
 
@@ -240,6 +257,22 @@ def _preempts(verdict: Verdict, namespace: str) -> list[Json]:
         {"kind": kind, **({"namespace": space, "name": name} if name else {}), "count": count}
         for (kind, space, name), count in sorted(counts.items())
     ]
+
+
+def _part(part: ReviewPart, sets: Sequence[PodSet], pods: Sequence[Pod], ending: str) -> WantedPart:
+    """A part with the pods of its sets; with an `ending` its name is that of no existing gang."""
+    return WantedPart(
+        name=part.name + ending,
+        parent=part.parent and part.parent + ending,
+        pods=tuple(pod for pod in pods if sets[_number(pod)].part == part.name),
+        min_member=part.min,
+        min_children=part.min_children,
+        topology=part.topology,
+    )
+
+
+def _shown(tried: Tried, text: str, *, sees_nodes: bool) -> str:
+    return text if sees_nodes else _without_nodes(tried, text)
 
 
 def _without_nodes(tried: Tried, text: str) -> str:

@@ -29,6 +29,8 @@ KEEPS_OFF = frozenset({"NoSchedule", "NoExecute"})
 
 def suggestions(reviewer: Reviewer, tried: Tried, policy: GpuPolicy, *, sees_nodes: bool) -> Iterator[str]:
     """Yield sentences that suggest the smallest change of each kind; taint values only for users who may list nodes."""
+    if tried.group.tree is not None or len(tried.group.gangs) > 1:
+        return  # its parts say what each of them lacks
     for look in (
         partial(_freeing, reviewer, tried, policy),
         partial(_tolerating, reviewer, tried, sees_nodes=sees_nodes),

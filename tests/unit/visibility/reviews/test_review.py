@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+import re
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -75,6 +77,102 @@ class Asked:
         if not status["fits"]:
             advice += suggestions(self.reviewer, tried, GpuPolicy(), sees_nodes=sees_nodes)
         return {**status, "suggestions": advice}
+
+
+def tree(*parts: Json, sets: Sequence[Json], **gang: Any) -> bytes:
+    """A PlacementReview of a tree."""
+    asked = json.loads(body(*sets, **gang))
+    asked["spec"]["parts"] = list(parts)
+    return json.dumps(asked).encode()
+
+
+def of_part(part: str, count: int, gpus: int = 1) -> Json:
+    """Pods of a part, in a set of its name."""
+    return {**pod_set(count, gpus, name=part), "part": part}
+
+
+REPLICAS: list[Json] = [
+    {"name": "svc", "minChildren": 1},
+    *({"name": name, "parent": "svc", "topology": "rack"} for name in "ab"),
+    *({"name": f"{name}-{role}", "parent": name} for name in "ab" for role in ("leader", "workers")),
+]
+
+
+async def test_a_tree_is_shown_part_by_part() -> None:
+    """M4: which child fits and where, and what each other one lacks; another one may not start in its place."""
+    racks = [node(f"r{rack}", 4, labels={"rack": f"r{rack}"}) for rack in range(2)]
+    world = World(*racks)
+    sets = [of_part("a-leader", 1), of_part("a-workers", 2), of_part("b-leader", 1), of_part("b-workers", 4)]
+    asked = Asked(world)
+    status = await asked.review(tree(*REPLICAS, sets=sets))
+    found = {each["name"]: each for each in status["parts"]}
+    assert status["fits"]
+    assert " ".join(found) == "svc a a-leader a-workers b b-leader b-workers"
+    assert (found["svc"]["minChildren"], found["svc"]["ready"], found["svc"]["placed"]) == (1, 2, 1)
+    assert found["a"] == {
+        "name": "a",
+        "parent": "svc",
+        "minChildren": 2,
+        "ready": 2,
+        "placed": 2,
+        "fits": True,
+        "domain": found["a"]["domain"],
+    }
+    assert found["a"]["domain"] in {"rack=r0", "rack=r1"}
+    assert found["b"]["fits"] is False
+    assert "4 more pods" in found["b-workers"]["message"] or "5 more pods" in found["b-workers"]["message"]
+    hidden = await asked.review(tree(*REPLICAS, sets=sets), sees_nodes=False)
+    assert not any("domain" in each for each in hidden["parts"])
+    assert not validate(world.state)
+    assert not world.state.registry.gangs
+
+
+async def test_a_tree_that_does_not_fit_says_what_each_part_lacks() -> None:
+    """M4: the refusal is that of the tree, and no suggestion is made for one of its gangs alone."""
+    world = World(node("n", 2))
+    sets = [of_part("a", 2), of_part("b", 2)]
+    status = await Asked(world).review(tree({"name": "a", "parent": "p"}, {"name": "b", "parent": "p"}, sets=sets))
+    assert (status["fits"], status["reason"], status["suggestions"]) == (False, "Unschedulable", [])
+    assert [(each["name"], each["fits"]) for each in status["parts"]] == [("p", False), ("a", False), ("b", False)]
+
+
+@pytest.mark.parametrize(
+    ("parts", "said"),
+    [
+        ([{"name": "a", "parent": "b"}, {"name": "b", "parent": "a"}], "has pods itself"),
+        (
+            [{"name": "a", "parent": "c"}, {"name": "b"}, {"name": "c", "parent": "d"}, {"name": "d", "parent": "c"}],
+            "circle",
+        ),
+        ([{"name": "a"}, {"name": "b"}], "the parts form 2 trees"),
+    ],
+)
+async def test_parts_that_form_no_tree_are_refused_as_existing_ones_are(parts: list[Json], said: str) -> None:
+    """I9: with the same sentence."""
+    status = await Asked(World(node("n", 8))).review(tree(*parts, sets=[of_part("a", 1), of_part("b", 1)]))
+    assert not status["fits"]
+    assert status["reason"] in {"InvalidGang", "WaitingForGang"}
+    assert said in status["message"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (tree({"name": "A b"}, sets=[of_part("A b", 1)]), "is not the name of an object"),
+        (tree({"name": ""}, sets=[of_part("", 1)]), "a part has a name"),
+        (tree({"name": "a"}, {"name": "a"}, sets=[of_part("a", 1)]), "their names differ"),
+        (tree({"name": "a"}, sets=[of_part("b", 1)]), 'there is no part "b"'),
+        (tree({"name": "a"}, sets=[pod_set(1)]), "with spec.parts each set names one"),
+        (body(of_part("a", 1)), "with spec.parts each set names one"),
+        (tree({"name": "a"}, sets=[of_part("a", 1)], min=1), "each part has its own"),
+        (tree({"name": "a", "minChildren": -1}, sets=[of_part("a", 1)]), "min and minChildren are 0 to"),
+        (tree(*({"name": f"p{n}"} for n in range(65)), sets=[of_part("p0", 1)]), "at most 64 are possible"),
+    ],
+)
+def test_parts_that_cannot_be_read_are_refused(asked: bytes, said: str) -> None:
+    """422: the field is named, before anything is planned."""
+    with pytest.raises(RequestRefused, match=re.escape(said)):
+        read_review(asked)
 
 
 async def test_a_gang_that_fits() -> None:

@@ -1,0 +1,92 @@
+"""The parts of a reviewed tree, and how the plan decided about each: which child fits, and which lacks what.
+
+Invariant: read-only, from one plan; node labels are for users who may list nodes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+
+from gangsched.core.tree_choices import TreeParts
+from gangsched.core.work import Work
+from gangsched.model.gang import Group
+from gangsched.model.plan import Verdict
+from gangsched.model.reasons import Reason
+from gangsched.model.snapshot import Snapshot
+from gangsched.model.tree import Composite, Part, gangs_of, has_minimum, part_id
+from gangsched.visibility.ports import Json
+
+
+def parts_of(
+    group: Group, verdict: Verdict, nodes: Mapping[str, str], snapshot: Snapshot | None, shown: Callable[[str], str]
+) -> list[Json]:
+    """The parts of a tree, each before those below it; none without a tree.
+
+    `nodes` are the nodes of placed pods by uid, and `shown` makes a sentence one for the user, who may see labels of
+    nodes if there is a `snapshot`.
+    """
+    if group.tree is None:
+        return []
+    return list(_Parts(group, verdict, nodes, snapshot, shown).below(group.tree, ""))
+
+
+class _Parts:
+    def __init__(
+        self,
+        group: Group,
+        verdict: Verdict,
+        nodes: Mapping[str, str],
+        snapshot: Snapshot | None,
+        shown: Callable[[str], str],
+    ) -> None:
+        self._gangs = {gang.id: gang for gang in group.gangs}
+        self._tree = TreeParts(group, Work())
+        self._verdict, self._snapshot, self._shown = verdict, snapshot, shown
+        self._nodes = {gang.id: [nodes[pod.uid] for pod in gang.pending if pod.uid in nodes] for gang in group.gangs}
+
+    def below(self, part: Part, parent: str) -> Iterator[Json]:
+        """The part itself, and all below it."""
+        found: Json = {"name": _name(part_id(part)), **({"parent": parent} if parent else {})}
+        yield found | (self._gang(part) if isinstance(part, str) else self._composite(part))
+        for child in () if isinstance(part, str) else part.children:
+            yield from self.below(child, _name(part_id(part)))
+
+    def _gang(self, gang_id: str) -> Json:
+        gang, told = self._gangs[gang_id], self._verdict.of_gang(gang_id)
+        placed = self._nodes[gang_id]
+        found: Json = {"min": gang.min_member, "ready": gang.quorum, "placed": len(placed)}
+        if self._fits(gang_id):
+            return found | {"fits": True, **self._domain(gang.constraints.topology, placed)}
+        reason = Reason.WAITING_FOR_GANG if told.reason is Reason.SCHEDULED else told.reason
+        return found | {"fits": False, "reason": reason.value, "message": self._shown(told.text)}
+
+    def _composite(self, part: Composite) -> Json:
+        ready = sum(self._tree.unready(child) is None for child in part.children)
+        placed = sum(
+            has_minimum(child, self._fits) and any(map(self._fits, gangs_of(child))) for child in part.children
+        )
+        found: Json = {"minChildren": part.min_children, "ready": ready, "placed": placed}
+        if placed < part.min_children or not placed:
+            return found | {"fits": False}
+        nodes = [node for gang in gangs_of(part) for node in self._nodes[gang]]
+        return found | {"fits": True, **self._domain(part.topology, nodes)}
+
+    def _fits(self, gang_id: str) -> bool:
+        return len(self._nodes[gang_id]) >= max(1, self._gangs[gang_id].min_member)
+
+    def _domain(self, keys: tuple[str, ...], nodes: list[str]) -> Json:
+        """The domains that hold the part, one of each level that it requires."""
+        if self._snapshot is None or not keys:
+            return {}
+        table = self._snapshot.table
+        labels = [table.nodes[table.index[node]].labels for node in nodes]
+        return {
+            "domain": ", ".join(
+                f"{key}={Counter(each.get(key, '') for each in labels).most_common(1)[0][0]}" for key in keys
+            )
+        }
+
+
+def _name(part: str) -> str:
+    return part.partition("/")[2]
