@@ -2,10 +2,11 @@
 
 `python -m tests.parity.devices --number 400 --seed 1` takes the random pools and claims of `tests.device_answers`; each
 case is there twice, with a node, slices, classes and allocated claims of its own for each scheduler. Compared are
-whether the pod is bound, the devices of each of its claims, and otherwise the reason. Two of five pods request extended
-resources that the classes serve, some of which the node offers by itself; then the claim that the scheduler has made is
-compared as well. Cases that the API server refuses are counted, and so are those in which gangsched refuses a field
-that it does not support. Exit code 1 if any differ.
+whether the pod is bound, the devices of each of its claims and the nodes that can use them, and otherwise the reason.
+Two of five pods request extended resources that the classes serve, some of which the node offers by itself; then the
+claim that the scheduler has made is compared as well. In half of the cases pools are for nodes with a label, or each
+device states its nodes; in the others each pool is for one node. Cases that the API server refuses are counted, and so
+are those in which gangsched refuses a field that it does not support. Exit code 1 if any differ.
 """
 
 from __future__ import annotations
@@ -32,8 +33,9 @@ from control_plane.daemon import Daemon
 from control_plane.following import Following
 from control_plane.pods import refusal
 
-from gangsched.core.devices.pools import SliceIndex
+from gangsched.core.devices.pools import Pool, SliceIndex
 from gangsched.kube.read.devices import decode_slice
+from gangsched.model.devices import ResourceSlice
 from gangsched.model.objects import Node
 from gangsched.model.resources import parse_nanos
 from tests.device_answers.allocations import ZONE
@@ -43,7 +45,7 @@ GROUP = "/apis/resource.k8s.io/v1"
 NAMESPACE = "ns"
 HERE = f"{GROUP}/namespaces/{NAMESPACE}/resourceclaims"
 PODS = "/api/v1/pods"
-PLACE = "example.com/place"
+PLACE, PART = "example.com/place", "example.com/part"
 SCOPES = frozenset({"nodeName", "nodeSelector", "allNodes", "perDeviceNodeSelection"})
 SCHEDULERS = ("gangsched", "default-scheduler")
 WITHIN_S = 20.0
@@ -64,16 +66,20 @@ class Answer:
 
 @dataclass(slots=True)
 class Figures:
-    """What was compared. `refused` cases were not accepted by the API server, `unsupported` ones not by gangsched; of
-    `silent` ones kube-scheduler said nothing, and `elsewhere` it named a pool of another node.
+    """What was compared, of which `joint` had pools of several nodes. `refused` cases were not accepted by the API
+    server, `unsupported` ones not by gangsched; of `silent` ones kube-scheduler said nothing, `elsewhere` it named a
+    pool of another node, and `unmapped` it did not bind, since 1.36 fails for pods with claims whose extended resources
+    are all offered by the node.
     """
 
     compared: int = 0
+    joint: int = 0
     bound: int = 0
     refused: int = 0
     unsupported: int = 0
     silent: int = 0
     elsewhere: int = 0
+    unmapped: int = 0
     said: Counter[str] = field(default_factory=Counter)
     differences: list[str] = field(default_factory=list)
 
@@ -81,9 +87,11 @@ class Figures:
         rows = [f"  {number:5}  {text}" for text, number in self.said.most_common()]
         return "\n".join(
             (
-                f"{self.compared} compared, {self.bound} bound by both, {len(self.differences)} differ; "
+                f"{self.compared} compared, {self.joint} with pools of several nodes, {self.bound} bound by both, "
+                f"{len(self.differences)} differ; "
                 f"{self.refused} refused by the API server, {self.unsupported} by gangsched as unsupported, "
-                f"{self.silent} of which kube-scheduler said nothing, {self.elsewhere} because of a pool elsewhere",
+                f"{self.silent} of which kube-scheduler said nothing, {self.elsewhere} because of a pool elsewhere, "
+                f"{self.unmapped} that it failed to bind",
                 *rows,
             )
         )
@@ -95,6 +103,7 @@ class Twin:
     def __init__(self, seed: int, scheduler: str) -> None:
         self.tag = f"{'k' if scheduler == SCHEDULERS[1] else 'g'}{seed}-"
         self._drawn, self._scheduler = Drawn(seed), scheduler
+        self._is_joint = Random(f"joint {seed}").random() < 0.5
         classes: list[Any] = self._drawn.classes
         self._extended = Extended(seed, self.tag, [each["metadata"]["name"] for each in classes])
         drawn = [] if self._extended.is_alone else self._drawn.claims
@@ -102,7 +111,7 @@ class Twin:
 
     def objects(self) -> Iterator[Object]:
         """Everything but the pod; of the claims, the allocated ones come with a status."""
-        node = make.node(f"{self.tag}n0", gpus=0, labels={ZONE: "a", "gpus": "8", PLACE: self.tag[:-1]})
+        node = make.node(f"{self.tag}n0", gpus=0, labels=self._labels)
         for amounts in node["status"].values():
             amounts.update(self._extended.offered)
         yield node
@@ -118,18 +127,31 @@ class Twin:
             yield held
 
     @property
+    def _labels(self) -> dict[str, str]:
+        """The labels of the pod's node: it is in part `a` of the nodes of this case."""
+        return {ZONE: "a", "gpus": "8", PLACE: self.tag[:-1], PART: f"{self.tag}a"}
+
+    @property
     def is_broken(self) -> bool:
         """Whether a pool is incomplete or invalid, which kube-scheduler 1.36 holds against pods on all nodes."""
         slices = [decode_slice(each) for each in self.objects() if each["kind"] == "ResourceSlice"]
-        nodes = (Node(name=self.tag + name) for name in ("n0", "n1"))
-        pools = [pool for node in nodes for pool in SliceIndex(slices).pools(node)]
+        pools = [pool for name in ("n0", "n1") for pool in self._pools(slices, name)]
         return any(pool.incomplete or pool.invalid for pool in pools)
+
+    @property
+    def has_joint_pools(self) -> bool:
+        """Whether a slice or device is for more than one node."""
+        return any("nodeName" not in each["spec"] for each in self.objects() if each["kind"] == "ResourceSlice")
 
     @property
     def pools(self) -> set[str]:
         """The names of the pools of the pod's node."""
-        slices = (each["spec"] for each in self.objects() if each["kind"] == "ResourceSlice")
-        return {each["pool"]["name"] for each in slices if each["nodeName"] == f"{self.tag}n0"}
+        slices = [decode_slice(each) for each in self.objects() if each["kind"] == "ResourceSlice"]
+        return {pool.id[1] for pool in self._pools(slices, "n0")}
+
+    def _pools(self, slices: Iterable[ResourceSlice], name: str) -> Sequence[Pool]:
+        labels = self._labels if name == "n0" else {PART: f"{self.tag}b"}
+        return SliceIndex(slices).pools(Node(name=self.tag + name, labels=labels))
 
     def pod(self) -> Object:
         """The pod that has all claims."""
@@ -145,21 +167,37 @@ class Twin:
         return make.pod(f"{self.tag}p", NAMESPACE, scheduler_name=self._scheduler, spec=spec)
 
     def _slice(self, spec: Mapping[str, Any]) -> Object:
-        """A slice of one node: gangsched allocates nothing else, and other cases would see what several nodes share."""
+        """A slice for nodes of this case alone: the classes of others match its devices, too."""
         made = {key: value for key, value in spec.items() if key not in SCOPES}
         made["pool"] = {**spec["pool"], "name": self.tag + spec["pool"]["name"]}
-        pool = (each["spec"] for each in self._drawn.slices if each["spec"]["pool"]["name"] == spec["pool"]["name"])
-        made["nodeName"] = self.tag + next(pool).get("nodeName", "n0")
+        if self._is_joint:
+            made |= self._scope(spec)
+        else:
+            pool = (each["spec"] for each in self._drawn.slices if each["spec"]["pool"]["name"] == spec["pool"]["name"])
+            made["nodeName"] = self.tag + next(pool).get("nodeName", "n0")
         if "devices" in spec:
             made["devices"] = [self._device(each) for each in spec["devices"]]
         return made
 
     def _device(self, device: Mapping[str, Any]) -> Object:
         made = {key: value for key, value in device.items() if key not in SCOPES}
+        made |= self._scope(device) if self._is_joint else {}
         for taint in made.get("taints", ()):
             if taint["effect"] == "NoExecute":  # controller-manager evicts the pod at once
                 taint["effect"] = "NoSchedule"
         return made
+
+    def _scope(self, drawn: Mapping[str, Any]) -> Object:
+        """The nodes that a slice or a device is for, none if it does not state any."""
+        if "perDeviceNodeSelection" in drawn:
+            return {"perDeviceNodeSelection": True}
+        if "nodeName" in drawn:
+            return {"nodeName": self.tag + drawn["nodeName"]}
+        parts = list("ab") if "allNodes" in drawn else []
+        for term in drawn.get("nodeSelector", {}).get("nodeSelectorTerms", ()):
+            parts += term["matchExpressions"][0]["values"]
+        expression = {"key": PART, "operator": "In", "values": [self.tag + part for part in parts]}
+        return {"nodeSelector": {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}} if parts else {}
 
     def _claim(self, claim: Mapping[str, Any]) -> Object:
         devices = json.loads(json.dumps(claim["spec"]["devices"]))
@@ -320,6 +358,8 @@ def _answer(api: Api, twin: Twin, pod: Object) -> Answer:
     results = [each["status"]["allocation"]["devices"].get("results") or () for each in claims]
     told = [_NAMES.sub("", json.dumps(each, sort_keys=True)) for each in made["requestMappings"]] if made else []
     asked = [_NAMES.sub("", json.dumps(claims[-1]["spec"], sort_keys=True))] if made else []
+    places = [json.dumps(each["status"]["allocation"].get("nodeSelector"), sort_keys=True) for each in claims]
+    told += [_NAMES.sub("", each) for each in places]
     return Answer((*(tuple(map(_device, each)) for each in results), (*told, *asked)), bound=True)
 
 
@@ -339,7 +379,11 @@ def _count(seed: int, ours: Answer, theirs: Answer, figures: Figures, twin: Twin
     if named and not ours.bound and named.group(1) not in twin.pools:
         figures.elsewhere += 1
         return
+    if "nil or empty request mappings" in theirs.said and ours.bound:
+        figures.unmapped += 1
+        return
     figures.compared += 1
+    figures.joint += twin.has_joint_pools
     mine, other = (reason(each.said) for each in (ours, theirs))
     if ours.bound and theirs.bound:
         figures.bound += 1

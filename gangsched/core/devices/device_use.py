@@ -144,8 +144,9 @@ class DeviceUse:
     @property
     def invalid(self) -> set[int]:
         """Searched nodes of which a pool contradicts itself, such as one with two devices of one name."""
-        index = self._table.index
-        return {index[name] for name in self.index.invalid if name in index}
+        index, views = self._table.index, self._views
+        seen = [] if views is None else np.flatnonzero(np.isin(views.of, [*views.invalid])).tolist()
+        return {*seen, *(index[name] for name in self.index.invalid if name in index)}
 
     def known(self, kind: DeviceKind) -> Ints:
         """`room[node]` where it was searched, else `UNKNOWN`. Read-only."""

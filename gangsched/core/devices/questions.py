@@ -77,8 +77,9 @@ class Questions:
             each = self._as_seen(at, claim)
             found = (
                 each is not None
-                and not (each.device.unknown or each.device.conditional)
-                and self._selected(asked, each, claim)
+                and not each.device.unknown
+                and self._selected(asked, each, claim)  # first, since for kube-scheduler an error of it is the pod's
+                and not each.device.conditional
             )
             asked.verdicts[at] = found
         return found

@@ -43,6 +43,7 @@ class Views:
         self._slices = slices
         self._table = table
         self._pools: dict[tuple[int, ...], tuple[Pool, ...]] = {}
+        self.invalid: set[int] = set()  # views, of those whose pools were asked for
         scopes = slices.joint_scopes()
         numbers = list(scopes)
         everywhere = [number for number, scope in enumerate(numbers) if scope.everywhere and not scope.node]
@@ -66,6 +67,8 @@ class Views:
             first, *others = (self._slices.joint_pools(self._table.nodes[self.example[view]]) for view in views)
             seen = [{each.id for pool in pools for each in pool.devices if each.here} for pools in others]
             self._pools[views] = tuple(_seen_by_all(pool, seen) for pool in first) if others else first
+            if not others and any(pool.invalid for pool in first):
+                self.invalid.update(views)
         return self._pools[views]
 
 

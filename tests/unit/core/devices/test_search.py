@@ -135,6 +135,8 @@ def test_an_error_of_a_selector_names_device_and_key() -> None:
     assert search(good, Device(name="h"), claims=[asked]).found()
     with pytest.raises(DeviceFault, match="claim ns/c, request r, selector #0 on device d/p/h: no such key: index"):
         search(Device(name="h"), good, claims=[asked]).found()
+    with pytest.raises(DeviceFault, match="on device d/p/h: no such key: index"):  # as for kube-scheduler, which waits
+        search(Device(name="h", conditional=True), good, claims=[asked]).found()
 
 
 def test_a_search_has_bounded_steps_and_depth() -> None:
