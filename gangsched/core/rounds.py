@@ -203,6 +203,8 @@ def _place_alike(alike: Sequence[Pod], group: Group, ledger: Ledger) -> list[Pla
         if ledger.progress is not None:
             ledger.progress.took(taken)
         if len(found) < wanted:
+            if found and first.claims:  # the refusal says what the nodes lack that these pods have filled
+                narrow(first, usable(first.shape, group, ledger), occupancy)
             break
     return placed
 

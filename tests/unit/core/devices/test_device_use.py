@@ -177,6 +177,15 @@ def test_what_is_wrong_with_a_claim_refuses_the_pod() -> None:
     )
 
 
+def test_members_that_fill_a_node_are_told_of() -> None:
+    """A24: of three equal members two have found the last devices; the third is told that no more can be had."""
+    cluster = Cluster([[device("g0", "a"), device("g1", "a")], []])
+    verdict = cluster.decide([cluster.ask(request()) for _ in range(3)])
+    assert "2 of 3 pods could be placed; pod ns/p2: 0/2 nodes are available: 2 cannot allocate all claims" in (
+        verdict.told.now
+    )
+
+
 def test_a_fault_is_found_again() -> None:
     """A5: a selector without an answer refuses the pod in the next plans as well, which know the node's room (A10)."""
     cluster = Cluster([[device("g0", "a")]])
