@@ -12,6 +12,7 @@ import numpy as np
 
 from gangsched.core.filter.occupancy import Occupancy
 from gangsched.core.filter.plugin import StatefulFilter
+from gangsched.core.filter.volumes.extended_claims import NO_DEVICES
 from gangsched.model.objects import Pod, Shape
 from gangsched.model.resources import PODS
 from gangsched.model.snapshot import Ints, RefusedNodes
@@ -26,13 +27,18 @@ class NodeResourcesFit(StatefulFilter):
         return False
 
     def refusals(self, pod: Pod, occupancy: Occupancy) -> Iterator[RefusedNodes]:
+        full, lacks_devices = (np.zeros(len(occupancy.table), dtype=np.bool_) for _ in range(2))
         for name, amount in pod.shape.requests:
             row = occupancy.resources.get(name)
             reason = "Too many pods" if name == PODS else f"Insufficient {name}"
             lacking = occupancy.table.everywhere() if row is None else occupancy.free[row] < amount
-            served = occupancy.storage.served.get(name) if pod.claims else None
-            # DynamicResources judges nodes that offer the resource through devices.
-            yield RefusedNodes(reason, lacking if served is None else lacking & ~served)
+            if pod.claims and (served := occupancy.storage.served.get(name)) is not None:
+                lacks_devices |= lacking & served
+                lacking = lacking & ~served
+            full |= lacking
+            yield RefusedNodes(reason, lacking)
+        # DynamicResources has not searched nodes where not even the number of the devices suffices.
+        yield RefusedNodes(NO_DEVICES, lacks_devices & ~full)
 
 
 def room(shape: Shape, free: Ints, resources: Mapping[str, int]) -> Ints:

@@ -96,9 +96,11 @@ def world_of(
     *,
     claims: Sequence[ResourceClaim] = (),
     classes: Sequence[DeviceClass] = CLASSES,
+    rules: Rules | None = None,
+    preempts: bool = False,
 ) -> World:
     """A cluster in which devices serve both resources; writes of claims are answered by the test."""
-    world = World(*nodes, rules=Rules(allocates=True))
+    world = World(*nodes, rules=rules or Rules(allocates=True), preempts=preempts)
     world.controller = False
     world.fate = lambda _: "later"
     world.say(Replaced(DeviceClass, tuple(classes)), Replaced(ResourceSlice, tuple(slices)))

@@ -13,13 +13,13 @@ from gangsched.core.filter.node_selector import any_term
 from gangsched.core.filter.occupancy import Occupancy
 from gangsched.core.filter.plugin import ClaimFilter
 from gangsched.core.filter.volumes.claim_devices import WantedDevices
+from gangsched.core.filter.volumes.extended_claims import NO_DEVICES
 from gangsched.model.gang import Refusal
 from gangsched.model.objects import Pod
 from gangsched.model.reasons import Reason
 from gangsched.model.snapshot import Bools, Ints, RefusedNodes
 
 REFUSED = "resourceclaim not available on the node"
-NO_DEVICES = "cannot allocate all claims"
 INVALID_POOLS = "invalid resource pools were encountered"
 EXTENDED = "for extended resources"
 """Stands for the name of a claim that does not exist yet."""
@@ -61,7 +61,7 @@ class DynamicResources(ClaimFilter):
             yield RefusedNodes(REFUSED, ~allowed)
         if devices is None:
             return
-        lacking = _lacking(pod, wanted, occupancy)
+        lacking = _lacking(wanted, occupancy)
         if lacking is None:
             return
         if invalid := devices.invalid:
@@ -83,8 +83,8 @@ class DynamicResources(ClaimFilter):
         return super().stays(pod, node, occupancy) and devices.fits(kind, node)
 
 
-def _lacking(pod: Pod, wanted: WantedDevices, occupancy: Occupancy) -> Bools | None:
-    """`lacking[n]`: no choice of devices of node `n` satisfies the pod's claims; None if it needs no devices.
+def _lacking(wanted: WantedDevices, occupancy: Occupancy) -> Bools | None:
+    """`lacking[n]`: no choice of devices of node `n` satisfies these claims; None if they need no devices.
 
     Nodes that were not searched are closed for another reason, which is the one that is given.
     """
@@ -100,10 +100,6 @@ def _lacking(pod: Pod, wanted: WantedDevices, occupancy: Occupancy) -> Bools | N
         if wanted.other:
             here |= devices.lacking(wanted.other, each.kind)
         lacking |= here if each.nodes is None else here & each.nodes
-    for name, amount in pod.shape.requests:
-        served, row = occupancy.storage.served.get(name), occupancy.resources.get(name)
-        if served is not None and row is not None:
-            lacking |= served & (occupancy.free[row] < amount)  # not searched, since not even their number suffices
     return lacking
 
 
