@@ -16,6 +16,7 @@ from gangsched.model.gang import Gang, Group, Mode, Refusal
 from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.objects import Pod, PodGroup
 from gangsched.model.reasons import Reason
+from gangsched.state.cluster import Cluster
 from gangsched.state.gang_view import gang_view
 from gangsched.state.gangs import GangRecord
 from gangsched.state.groups import Registry
@@ -104,6 +105,20 @@ def _tree(wanted: Wanted, defaults: GangDefaults, policy: GpuPolicy, created_s: 
         return Hypothetical(replace(registry.group(next(iter(groups)), 0.0), id=wanted.id, minimum=None), problems, ())
     views = tuple(registry.view(gang) for gang in gangs)
     return Hypothetical(Group(id=wanted.id, gangs=views, creation_s=created_s, refusal=refusal), problems, ())
+
+
+def with_served(wanted: Wanted, cluster: Cluster) -> Wanted:
+    """The same pods with the claims that gangsched would create for their extended resources.
+
+    Nodes offer these resources through devices from then on, so it is called in a process of its own.
+    """
+    claimed: dict[str, Pod] = {}
+    for pod in wanted.pods:
+        claimed[pod.uid], is_new = cluster.served.claimed(pod) if pod.shape.extended else (pod, False)
+        if is_new:
+            cluster.serve()
+    parts = tuple(replace(part, pods=tuple(claimed[pod.uid] for pod in part.pods)) for part in wanted.parts)
+    return replace(wanted, pods=tuple(claimed.values()), parts=parts)
 
 
 def with_minimum(group: Group, min_member: int) -> Group:

@@ -25,7 +25,7 @@ from gangsched.model.plan import Verdict
 from gangsched.model.preemption import NotHelpful, Obstacle, Preemption
 from gangsched.model.snapshot import Snapshot
 from gangsched.model.text import counted
-from gangsched.state.hypothetical import Hypothetical, Wanted, WantedPart, hypothetical
+from gangsched.state.hypothetical import Hypothetical, Wanted, WantedPart, hypothetical, with_served
 from gangsched.state.scheduling import SchedulingState
 from gangsched.turn import plan_of
 from gangsched.visibility.ports import Calls, Clocks, Json
@@ -103,7 +103,7 @@ class Reviewer:
 
     def hypothetical(self, wanted: Wanted) -> Hypothetical:
         """The group that the gang would form."""
-        planning = self._planning
+        planning, wanted = self._planning, with_served(wanted, self._state.cluster)
         return hypothetical(wanted, planning.defaults, planning.policy, created_s=int(self._clocks.wall_s()))
 
     def attempt(self, group: Group, change: Callable[[Snapshot], Snapshot] | None = None) -> Tried:

@@ -17,9 +17,20 @@ from gangsched.api.gang_spec import GangDefaults
 from gangsched.core.cycle import Limits
 from gangsched.kube.read.shapes import ShapeTable
 from gangsched.kube.read.templates import template_pod
+from gangsched.model.devices import (
+    Device,
+    DeviceClaim,
+    DeviceClass,
+    DeviceResult,
+    DeviceTaintRule,
+    NodeScope,
+    ResourceSlice,
+)
 from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.objects import Pod, Taint
+from gangsched.model.protocol import Replaced
 from gangsched.model.reservation import ReservationLimits
+from gangsched.model.storage import ResourceClaim
 from gangsched.state.preemption import running
 from gangsched.state.rule_set import Rules
 from gangsched.state.validate import validate
@@ -185,6 +196,28 @@ async def test_a_gang_that_fits() -> None:
     assert {"kind": "8× nvidia.com/gpu A100", "count": 1} in status["nodes"]
     assert sum(each["count"] for each in status["assignments"]) == 3
     assert "assignments" not in await asked.review(body(pod_set(1)), sees_nodes=False)
+
+
+@pytest.mark.parametrize("used", [0, 1])
+async def test_extended_resources_that_devices_serve(used: int) -> None:
+    """A6, A25: devices decide, which other claims may have; before any pod of the cluster requests the resource."""
+    model = ("string", "gpu")
+    parts = tuple(Device(name=f"g{number}", attributes={"model": model}) for number in range(3))
+    other = Device(name="x", attributes={"model": ("string", "other")})
+    world = World(node("a", 0), rules=Rules(allocates=True))
+    served = DeviceClass("gpu", ('device.attributes["d"].model == "gpu"',), "nvidia.com/gpu")
+    slices = ResourceSlice(name="a", driver="d", pool="a", scope=NodeScope("a"), devices=(*parts, other))
+    held = tuple(DeviceResult("r", ("d", "a", f"g{number}")) for number in range(used))
+    asks = DeviceClaim(namespace="ns", name="held", results=held or None)
+    claim = ResourceClaim(namespace="ns", name="held", uid="h", allocated=bool(held), reserved=("x",), asks=asks)
+    world.say(Replaced(DeviceClass, (served,)), Replaced(ResourceSlice, (slices,)), Replaced(DeviceTaintRule, ()))
+    world.say(Replaced(ResourceClaim, (claim,)))
+    asked = Asked(world.settle())
+    status = await asked.review(body(pod_set(3)))
+    assert status["fits"] is not bool(used)
+    assert ("cannot allocate all claims" in status["message"]) is bool(used)
+    assert (await asked.review(body(pod_set(2))))["fits"] is True
+    assert validate(world.state) == []
 
 
 async def test_slices_of_a_template() -> None:
