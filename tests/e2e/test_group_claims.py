@@ -6,12 +6,15 @@ CRASH_AFTER and CRASH_TIMES as in `test_device_crash`.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 
 import pytest
+import yaml
 from control_plane import ControlPlane
 from control_plane import objects as make
 from control_plane.api import Api, Object
+from control_plane.applying import ROOT
 from control_plane.daemon import Daemon
 from control_plane.following import Following
 
@@ -89,6 +92,21 @@ def test_a_claim_of_a_podgroup(plane: ControlPlane, api: Api, made: str) -> None
     delete_all(api, NATIVE)
     with Following(api, devices.CLAIMS) as claims:
         claims.wait_for(lambda items: not devices.allocated(items), within_s=WITHIN_S, what="the end of the allocation")
+
+
+def test_the_manifest_of_the_guide(plane: ControlPlane, api: Api) -> None:
+    """What docs/guides/devices.md shows of a PodGroup with a claim is created as it stands, and starts."""
+    page = (ROOT / "docs" / "guides" / "devices.md").read_text()
+    (manifest,) = re.findall(r"(?ms)^```yaml\n(.*?)^```", page)
+    selector = {"cel": {"expression": f'device.driver == "{devices.DRIVER}"'}}
+    api.post(devices.CLASSES, devices.resource("DeviceClass", "gpu.example.com", {"selectors": [selector]}))
+    with Daemon(plane, extra_args=devices.ALL), Following(api, PODS) as pods:
+        for name in ("n0", "n1"):
+            devices.node(api, name, devices.gpu("g0"))
+        for each in yaml.safe_load_all(manifest):
+            api.post(api.path_of(each, namespace="default"), each)
+        reserved_for_the_group(api, "many", devices.wait_bound(pods, "many-", 2))
+    delete_all(api, "/apis/batch/v1/jobs")
 
 
 def test_two_groups_have_claims_of_their_own(plane: ControlPlane, api: Api) -> None:
