@@ -111,7 +111,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(
         "longest plans in ms, and of that turn in the collector: " + ", ".join(f"{a:.1f} ({b:.1f})" for a, b in longest)
     )
-    is_placed = any(each.uid == "plain" for each in world.unanswered)
+    is_placed = any(each.name == "plain" for each in world.unanswered)
     print(f"the ordinary pod is {'placed' if is_placed else 'not placed'}")
     return int(longest[0][0] > given.goal_ms or not is_placed)
 
