@@ -68,11 +68,16 @@ class Parents:
         return self.below(self._top(gang_id)[0], MOST_GANGS + 1)
 
     def below(self, gang_id: str, most: float = inf) -> dict[str, None]:
-        """The parts below a parent; none if there are more than `most` gangs among them."""
+        """The parts below a parent; none if there are more than `most` gangs among them.
+
+        Only as many levels as a tree may have: a part below these is refused whatever the parent says, and a chain of
+        ten thousand parents would be walked again for each of them.
+        """
         found: dict[str, None] = {}
-        open_parts, gangs = [gang_id], 0
-        while open_parts:
-            for each in self._children(open_parts.pop()):
+        parents, gangs = [gang_id], 0
+        for _ in range(MAX_LEVELS):
+            inner: list[str] = []
+            for each in (child for parent in parents for child in self._children(parent)):
                 if each in found:
                     continue
                 found[each] = None
@@ -81,7 +86,8 @@ class Parents:
                 if gangs > most or len(found) > most * MAX_LEVELS:
                     return {}
                 if is_inner:
-                    open_parts.append(each)
+                    inner.append(each)
+            parents = inner
         return found
 
     def _children(self, parent: str) -> Iterator[str]:

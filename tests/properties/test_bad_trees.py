@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 
 from gangsched.api import keys
 from gangsched.model.objects import PodGroup
+from gangsched.model.protocol import Applied
 from gangsched.model.reasons import Reason
-from tests.builders import members, node, pod_group
+from gangsched.state.parents import Parents
+from tests.builders import members, node, pod, pod_group
 from tests.unit.core.test_trees import reason, replica, started, started_pods, told
 from tests.world import World
 
@@ -128,3 +133,53 @@ def test_a_child_that_lost_a_member_is_healed_beside_its_siblings() -> None:
     assert started_pods(world) == {"r0", "r1", "r2"}
     world.create([each for each in replica("r0") if each.name == "r0-0"])
     assert started(world.settle()) == {"r0", "r1", "r2"}
+
+
+@pytest.mark.parametrize("is_circle", [True, False])
+def test_thousands_of_composites_above_each_other_cost_what_changes(
+    monkeypatch: pytest.MonkeyPatch, *, is_circle: bool
+) -> None:
+    """Attack: a chain or circle of composites in one namespace, each with a gang. All of them are refused, each change
+    reads the levels that a tree may have and no more, and the pod of another namespace starts.
+    """
+    number, visits = 2_000, 0
+    children = Parents._children
+
+    def counted(self: Parents, parent: str) -> Iterator[str]:
+        nonlocal visits
+        visits += 1
+        return children(self, parent)
+
+    monkeypatch.setattr(Parents, "_children", counted)
+    world = World(node("n"))
+    for n in range(number):
+        above = f"c{(n + 1) % number}" if is_circle or n < number - 1 else ""
+        world.say(Applied(composite(f"c{n}", above)), Applied(composite(f"g{n}", f"c{n}", is_composite=False)))
+    for n in range(0, number, 100):  # of the others it is the same
+        world.create(pod(f"g{n}-0", native_group=f"g{n}"))
+    world.create(pod("mine", namespace="other"))
+    assert set(world.settle().bound()) == {"mine"}
+    assert visits < 40 * number
+    visits = 0
+    world.declare(composite("c7", "c9", generation=2))
+    world.settle()
+    assert visits < 1_000
+
+
+def composite(name: str, parent: str, *, is_composite: bool = True, **fields: Any) -> PodGroup:
+    """A CompositePodGroup with this parent, or a native PodGroup of one pod."""
+    prefix = keys.COMPOSITE_PREFIX
+    return PodGroup(
+        api_group=keys.COMPOSITE if is_composite else keys.NATIVE,
+        version="v1alpha3",
+        namespace="ns",
+        name=f"{prefix}{name}" if is_composite else name,
+        uid=name,
+        creation_s=1,
+        min_member=0 if is_composite else 1,
+        is_composite=is_composite,
+        of_object=name if is_composite else "",
+        min_children=1 if is_composite else None,
+        parent=f"{prefix}{parent}" if parent else "",
+        **fields,
+    )

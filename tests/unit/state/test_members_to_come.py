@@ -348,3 +348,33 @@ def test_what_cannot_be_kept_is_refused(stated: dict[str, str], said: str) -> No
     reason, text = world.condition(leader)
     assert (reason, world.bound()) == ("Unsupported", {})
     assert text.startswith(said)
+
+
+def test_promised_room_delays_others_no_longer_than_its_wait_time() -> None:
+    """Attack: one namespace keeps a cluster for 511 members to come of each of its gangs, which never come, and creates
+    its leaders again and again. Another one's gang, older than those, starts when the first promise ends; one of higher
+    priority at once.
+    """
+    stated = tuple(sorted({keys.KEEP_ROOM[0]: "true", keys.TOTAL[0]: "512"}.items()))
+
+    def leader(number: int, created_s: int) -> None:
+        name = f"greedy-{number}"
+        resources = amounts(gpus=512)
+        world.declare(pod_group(name, 1, min_resources=resources, gang_metadata=stated, creation_s=created_s))
+        world.create(members(name, 1, pod_group=True, creation_s=created_s))
+
+    world = World(*(node(f"n{each}", 64) for each in range(16)))
+    leader(0, 50)
+    leader(1, 50)
+    assert len(world.settle().bound()) == 2
+    world.create(pod("modest", namespace="other", creation_s=100))
+    for number in range(2, 200):
+        leader(number, 200)
+    assert len(world.settle().bound()) == 2
+    world.create(pod("urgent", namespace="other", creation_s=300, priority=10))
+    assert "urgent" in world.settle().bound()
+    for step in range(1, 6):  # a leader that goes gives up its room; the next one of its name is younger
+        world.advance(WAIT_S // 6)
+        world.delete(*[each for each in world.pods.values() if each.name == "greedy-0-0"])
+        world.create(members("greedy-0", 1, pod_group=True, creation_s=1_000 + step))
+    assert "modest" in world.advance(WAIT_S // 6 + 10).bound()
