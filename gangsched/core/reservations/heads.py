@@ -209,6 +209,8 @@ def impossible(head: Head, empty: Ledger) -> NotReserved | None:
     except OutOfWork:
         return LATER
     needs, offers = _in_nodes(head, empty)
+    if needs <= offers and any(use.device for gang in head.gangs for pod in gang.pending for use in pod.claims):
+        return NotReserved(why=NotEntitled.DEVICES)  # claims hold devices on the empty cluster, too
     return NotReserved(why=NotEntitled.IMPOSSIBLE, needs=needs, offers=offers)
 
 

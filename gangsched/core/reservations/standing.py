@@ -33,6 +33,7 @@ from gangsched.model.reservation import NotEntitled, NotReserved, Reservations, 
 from gangsched.model.snapshot import Snapshot
 
 T = TypeVar("T")
+NOT_EVEN_EMPTY: Final = frozenset({NotEntitled.IMPOSSIBLE, NotEntitled.DEVICES})
 BY_NUMBER: Final = frozenset({NotEntitled.LATER, NotEntitled.NAMESPACE})
 LOOKS: Final = 8
 """Groups of which one plan finds out whether they could start on the empty cluster."""
@@ -232,7 +233,7 @@ class Standing:
             looks=self._looks,
         )
         new = {head.group.id for head in heads} - self._entitled
-        impossible = (each for each, why in others.items() if why.why is NotEntitled.IMPOSSIBLE)
+        impossible = (each for each, why in others.items() if why.why in NOT_EVEN_EMPTY)
         self._looks -= len(new) + sum(each not in self._not_reserved for each in impossible)
         self._entitled |= new
         for group_id, why in others.items():
