@@ -28,7 +28,7 @@ WITHIN_S = 30.0
 
 @pytest.fixture(autouse=True)
 def _node(api: Api) -> Iterator[None]:
-    """One node of 8 GPUs, and the role; no definition is left behind."""
+    """One node of 16 GPUs, and the role; no definition is left behind."""
     make.create_all(api, [make.node("n0", gpus=16)])
     apply_yaml(api, ROOT / "manifests" / "rbac-dialects.yaml")
     yield
