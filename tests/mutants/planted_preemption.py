@@ -27,6 +27,16 @@ def victims_that_are_not_needed_are_evicted_all_the_same(_: Any) -> Any:
     return lambda tally, pods: False
 
 
+@bug("V11", "state.preemption.nomination:NominationRecord.holds", f"{STATE}/test_nomination.py")
+def a_preemptor_starts_beside_half_a_gang(_: Any) -> Any:
+    return property(lambda record: None)
+
+
+@bug("V12", "state.preemption.promised:Promised.is_halfway", f"{STATE}/test_nomination.py")
+def a_lost_nomination_leaves_half_a_gang(_: Any) -> Any:
+    return lambda promised, record: False
+
+
 @bug("V9", "core.preemption.needed_sums:slices_of", f"{CORE}/test_slice_sums.py")
 def victims_of_slices_are_counted_as_for_plain_pods(_: Any) -> Any:
     return lambda preemptor, names, ledger: ()

@@ -78,6 +78,11 @@ def pods_stay_in_the_sub_group_that_they_came_into(_: Any) -> Any:
     return lambda self, gang_id, old, new: None
 
 
+@bug("I9", "core.search.kinds:TopologicalSorter.add", "unit/core/search/test_kinds.py")
+def equal_levels_are_in_any_order(add: Any) -> Any:
+    return lambda order, label, *before: add(order, label)
+
+
 @bug("I9", "core.trees:kinds_in_packing", TREES)
 def children_with_domains_are_never_packed_together(_: Any) -> Any:
     return lambda part, gangs, table: None
