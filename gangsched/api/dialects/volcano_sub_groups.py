@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import msgspec
+
 from gangsched.api.problem import quoted
 from gangsched.api.sub_groups import SEPARATOR
 from gangsched.api.values import INT32_MAX, LABEL_KEY, BadValue, parse_parent
@@ -47,7 +49,7 @@ def read_sub_groups(policy: Sequence[Any], where: str, min_member: int) -> Read:
     needed = sum(each.size * each.min_groups for each in found)
     if needed < min_member and len(found) == 1:
         groups = -(-min_member // found[0].size)  # so many sub groups have minMember pods
-        found = [SubGroups(**{**_fields(found[0]), "min_groups": groups})]
+        found = [msgspec.structs.replace(found[0], min_groups=groups)]
     elif needed < min_member and found:
         read.unsupported.append(
             f"the sub groups that {of} requires have {needed} pods, and minMember is {min_member}: gangsched cannot "
@@ -92,10 +94,6 @@ def _entry(entry: Any, number: int, where: str, read: Read) -> SubGroups | None:
     except BadValue as bad:
         read.invalid.append(f"spec.{path} of {where}: {bad}")
         return None
-
-
-def _fields(entry: SubGroups) -> dict[str, Any]:
-    return {name: getattr(entry, name) for name in entry.__struct_fields__}
 
 
 def _name(stated: Any, number: int) -> str:

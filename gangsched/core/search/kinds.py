@@ -78,15 +78,16 @@ def layers_of(stated: Sequence[Sequence[SliceLayer]], table: NodeTable) -> tuple
         for outer, inner in pairwise(labels):  # says which is outside where both have the same domains
             order.add(inner, outer)
     every = tuple(dict.fromkeys(label for labels in different for label in labels))
-    for one, other in permutations(every, 2):
-        # Not by refinement: of a zone with nodes outside its only rack, the rack is inside, though neither is finer.
-        if lies_within(one, other, table) and not lies_within(other, one, table):
+    # Not by refinement: of a zone with nodes outside its only rack, the rack is inside, though neither is finer.
+    within = {(one, other): lies_within(one, other, table) for one, other in permutations(every, 2)}
+    for (one, other), is_within in within.items():
+        if is_within and not within[other, one]:
             order.add(one, other)
     try:
         ordered = tuple(order.static_order())
     except CycleError:
         return every, False
-    return ordered, all(lies_within(fine, coarse, table) for coarse, fine in pairwise(ordered))
+    return ordered, all(within[fine, coarse] for coarse, fine in pairwise(ordered))
 
 
 @dataclass(slots=True)

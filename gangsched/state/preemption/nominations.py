@@ -393,9 +393,9 @@ class Nominations:
         """Its group may start, or the nomination end, once the last of the evictions that `held` it is answered."""
         if held and not record.holds:
             self._stale.add(record.id)
-        if held and not record.holds and record.group in self._registry.groups:
-            self._registry.changed(record.group)
-            self._queue.activate(record.group, QueueCause.NOMINATION_CHANGED)
+            if record.group in self._registry.groups:
+                self._registry.changed(record.group)
+                self._queue.activate(record.group, QueueCause.NOMINATION_CHANGED)
 
     def _hand_on(self, record: NominationRecord) -> None:
         """Who counts on it that a victim goes has it evicted itself, with all that goes with it."""

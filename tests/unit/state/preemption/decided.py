@@ -11,7 +11,7 @@ from gangsched.model.objects import Pod
 from gangsched.model.plan import Plan
 from gangsched.model.preemption import STUCK_S, Harm, Preemption, UnitKind, Victim
 from gangsched.model.protocol import CancelPreemption, Evict, PreparePreemption
-from tests.builders import NAMESPACE
+from tests.builders import NAMESPACE, members, node, pod_group
 from tests.world import World
 
 
@@ -75,3 +75,17 @@ class DecidedWorld(World):
     def nominated(self) -> bool:
         """Whether the high gang has a nomination."""
         return self.state.preemptions.nominations.of(f"{NAMESPACE}/high") is not None
+
+
+def low_and_high(
+    number: int, least: int, *, gpus: int, grace_s: int | None = None
+) -> tuple[DecidedWorld, list[Pod], list[Pod]]:
+    """The gang low of so many members, which has a PodGroup and fills a node of 8 GPUs; high, of one pod, waits."""
+    world = DecidedWorld(node("a", 8))
+    world.declare(pod_group("low", least))
+    given = {} if grace_s is None else {"grace_s": grace_s}
+    low = world.create(members("low", number, gpus=8 // number, pod_group=True, **given))
+    world.settle()
+    high = world.create(members("high", 1, gpus=gpus, priority=1000))
+    world.settle()
+    return world, low, high

@@ -7,19 +7,14 @@ from gangsched.model.objects import Pod
 from gangsched.model.preemption import UnitKind
 from gangsched.state.debug_view import describe_gang
 from gangsched.state.preemption.nomination import Result
-from tests.builders import members, node, pod_group
-from tests.unit.state.preemption.decided import DecidedWorld
+from tests.builders import members
+from tests.unit.state.preemption.decided import DecidedWorld, low_and_high
 from tests.unit.state.preemption.test_nominations import HIGH, decide, full
 
 
 def preempted() -> tuple[DecidedWorld, list[Pod]]:
     """The gang low, which has a PodGroup, evicted whole."""
-    world = DecidedWorld(node("a", 8))
-    world.declare(pod_group("low", 2))
-    low = world.create(members("low", 2, gpus=4, pod_group=True, grace_s=5))
-    world.settle()
-    high = world.create(members("high", 1, gpus=8, priority=1000))
-    world.settle()
+    world, low, high = low_and_high(2, 2, gpus=8, grace_s=5)
     world.decide(HIGH, [(high[0], "a")], low)
     world.told()
     return world, high
@@ -43,12 +38,7 @@ def test_the_pod_group_says_that_it_was_preempted_until_it_starts_again() -> Non
 
 def test_a_gang_that_only_lost_surplus_is_no_disruption_target() -> None:
     """V22: it keeps its minimum; its Event says how many went."""
-    world = DecidedWorld(node("a", 8))
-    world.declare(pod_group("low", 2))
-    low = world.create(members("low", 4, gpus=2, pod_group=True))
-    world.settle()
-    high = world.create(members("high", 1, gpus=2, priority=1000))
-    world.settle()
+    world, low, high = low_and_high(4, 2, gpus=2)
     world.decide(HIGH, [(high[0], "a")], [low[3]], UnitKind.SURPLUS)
     world.told()
     assert world.gang_condition("low", "DisruptionTarget") == ""

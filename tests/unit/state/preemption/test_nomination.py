@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from gangsched.model.objects import Pod
 from gangsched.model.protocol import Evict
-from tests.builders import members, node, pod_group
-from tests.unit.state.preemption.decided import DecidedWorld
+from tests.unit.state.preemption.decided import DecidedWorld, low_and_high
 from tests.unit.state.preemption.test_nominations import HIGH
 
 LATE = ("low-6", "low-7")
@@ -13,12 +12,7 @@ LATE = ("low-6", "low-7")
 
 def half_evicted() -> tuple[DecidedWorld, list[Pod]]:
     """Six of eight members of the gang low have left, which is room enough; the other evictions are unanswered."""
-    world = DecidedWorld(node("a", 8))
-    world.declare(pod_group("low", 4))
-    low = world.create(members("low", 8, gpus=1, pod_group=True, grace_s=1))
-    world.settle()
-    high = world.create(members("high", 1, gpus=6, priority=1000))
-    world.settle()
+    world, low, high = low_and_high(8, 4, gpus=6, grace_s=1)
     world.fate = lambda order: "later" if isinstance(order, Evict) and order.name in LATE else "bound"
     world.decide(HIGH, [(high[0], "a")], low)
     world.advance(3)
