@@ -103,18 +103,25 @@ def create(*bodies: Object) -> Deed:
 
 def refused(body: Object, fragment: str) -> Deed:
     """Try to create this until the API server refuses it for a reason that has `fragment`."""
+    return lambda api: _tried(api, body, lambda reason: fragment in reason, f"is refused: {fragment}")
 
-    def deed(api: Api) -> None:
-        def is_refused() -> bool:
-            try:
-                api.post(f"{api.path_of(body)}?dryRun=All", body)
-            except ApiError as error:
-                return fragment in error.message
-            return False
 
-        until(is_refused, f"the API server refuses {body['metadata']['name']}: {fragment}")
+def accepted(body: Object) -> Deed:
+    """Try to create this until the API server would take it: its admission reads quotas through a cache."""
+    return lambda api: _tried(api, body, lambda reason: not reason, "is accepted")
 
-    return deed
+
+def _tried(api: Api, body: Object, holds: Callable[[str], bool], what: str) -> None:
+    """Create this as a dry run until what the API server says to it holds; "" is said where it takes it."""
+
+    def said() -> str:
+        try:
+            api.post(f"{api.path_of(body)}?dryRun=All", body)
+        except ApiError as error:
+            return error.message
+        return ""
+
+    until(lambda: holds(said()), f"{body['metadata']['name']} {what}")
 
 
 def patch(kind: str, name: str, body: Object, *, status: bool = False) -> Deed:

@@ -8,6 +8,7 @@ from control_plane.api import Object
 from tests.newcomer.case import (
     GANG,
     Case,
+    accepted,
     annotate,
     create,
     delete,
@@ -82,7 +83,7 @@ CASES = (
         nodes=nodes(4),
         applied=gang(2, needs=4),
         deeds=[create(QUOTA), refused(pods(1, first=2)[0], "exceeded quota")],
-        mend=[delete("ResourceQuota", "two-pods"), create(*pods(2, first=2))],
+        mend=[delete("ResourceQuota", "two-pods"), accepted(pods(1, first=2)[0]), create(*pods(2, first=2))],
         starts=4,
     ),
     Case(
