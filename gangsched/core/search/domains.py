@@ -18,7 +18,7 @@ from gangsched.core.preferences import node_penalty
 from gangsched.core.reserve import Ledger
 from gangsched.core.scope import EVERYWHERE, Scope
 from gangsched.core.search.demand import Demand
-from gangsched.core.search.facts import known, may_be_known, packed
+from gangsched.core.search.facts import is_refuted_somewhere, is_used_somewhere, known, packed
 from gangsched.core.search.judging import note_refuted
 from gangsched.core.search.packing import Packing
 from gangsched.core.search.slices import is_sliced, pinned_to, together
@@ -284,12 +284,14 @@ class Required:
         for number, n in enumerate(ordered):
             scope = domains.scope(n)
             # The first one is not searched before the usual order was tried there, which mostly does.
-            if is_searched and (number or may_be_known(demand.pieces, demand.wanted, demand.ledger)):
+            if is_searched and (number or self._is_looked_up()):
                 before = self._packed(n, scope, search=number > 0)
                 if before is False:
                     continue
                 scope = replace(scope, packed=(demand, before)) if isinstance(before, Packing) else scope
             yield scope
+            if is_searched and not number:  # for the next plan: the round has searched there, in vain
+                self._packed(n, scope, search=False)
         best = self.home if self.home is not None else int(np.argmax(self.holds)) if domains.level.size else 0
         told = _told(domains, best, self.holds, demand, is_home=self.home is not None)
         scope = replace(domains.scope(best), last=True, note=told, refuted=is_strict)
@@ -298,6 +300,15 @@ class Required:
             nowhere = np.zeros_like(domains.level.mask(best))
             scope = replace(scope, accelerated=nowhere, others=nowhere)
         yield replace(scope, name=f"{scope.name} at last", lacking=lacking)
+
+    def _is_looked_up(self) -> bool:
+        """Whether it is worth while to look up what is known of a domain before the usual order is tried there.
+
+        Members that only need room are placed faster than that, other members are not.
+        """
+        demand = self.demand
+        sought = demand.pieces, demand.wanted, demand.ledger
+        return is_used_somewhere(*sought) or (not demand.only_room and is_refuted_somewhere(*sought))
 
     def _packed(self, domain: int, scope: Scope, *, search: bool) -> Packing | bool | None:
         """False if the minimum cannot be packed into a domain, as a `search` says or an earlier one did.

@@ -55,12 +55,14 @@ def packed(problem: PackingProblem, ledger: Ledger, most: float = inf, *, most_i
     return packing if found else None
 
 
-def may_be_known(start: Pattern, needs: Sequence[int], ledger: Ledger) -> bool:
-    """Whether a packing of as many pieces and needs was found or refuted before, so that the result may be known."""
-    facts = ledger.table.packings
-    if (start, tuple(needs)) in facts.get(REFUTED_DEMANDS, {}):
-        return True
-    used = (each.problem for each in facts.get(UNDER_WAY, {}).values() if each.is_used)
+def is_refuted_somewhere(start: Pattern, needs: Sequence[int], ledger: Ledger) -> bool:
+    """Whether a packing of as many pieces and needs was refuted before, be it on other nodes."""
+    return (start, tuple(needs)) in ledger.table.packings.get(REFUTED_DEMANDS, {})
+
+
+def is_used_somewhere(start: Pattern, needs: Sequence[int], ledger: Ledger) -> bool:
+    """Whether a packing of as many pieces and needs was used before, be it on other nodes."""
+    used = (each.problem for each in ledger.table.packings.get(UNDER_WAY, {}).values() if each.is_used)
     return any((each.start, each.needs) == (start, tuple(needs)) for each in used)
 
 

@@ -24,7 +24,7 @@ from gangsched.core.reserve import Ledger
 from gangsched.core.scopes import usable
 from gangsched.core.search.demand import Demand
 from gangsched.core.search.domains import required_keys
-from gangsched.core.search.facts import packed
+from gangsched.core.search.facts import is_refuted_somewhere, known, packed
 from gangsched.core.search.kinds import Item
 from gangsched.core.search.packing import Packing
 from gangsched.core.search.slices import Slice
@@ -73,6 +73,8 @@ def find(
             # The room of a node for claims that may use its own devices or those of pools is not the most it could be.
             if demand.is_hopeless and not demand.shares_devices:
                 return None
+            if _is_refuted(demand):
+                return None
             found = _by_order(demand, place_run)
             if found is None and demand.is_exact and sum(demand.needs) <= PODS:
                 found = reserved(demand, _packing(demand, STEPS))
@@ -80,6 +82,15 @@ def find(
         ledger.rollback(checkpoint)
         found = None
     return found if found is not None or not _is_tried(demand) else _by_trial(demand)
+
+
+def _is_refuted(demand: Demand) -> bool:
+    """Whether an exact search has shown that a required domain, or another with equal nodes, has no place for it."""
+    if not any(required_keys(demand.group, demand.ledger)) or not demand.is_exact:
+        return False  # elsewhere a search gives up before it has looked at everything
+    if not is_refuted_somewhere(demand.pieces, demand.wanted, demand.ledger):
+        return False
+    return known(demand.problem(), demand.ledger) is False
 
 
 # --- other orders ---------------------------------------------------------------------------------------------------

@@ -111,7 +111,7 @@ def test_what_a_search_refuted_is_not_searched_again_until_a_node_changes(monkey
         looked_at.append(sorted(searched))
         searched.clear()
     assert starts == [False, False, False, True, False, False, False]
-    assert looked_at[:3] == [[0, 1, 2], [0], []]  # where the usual order is tried first, it is found out once more
+    assert looked_at[:3] == [[0, 1, 2], [], []]
     assert looked_at[4:] == [[1], [], []]
 
 
