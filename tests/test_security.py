@@ -52,8 +52,9 @@ def test_every_policy_is_bound_and_about_our_account_only() -> None:
     }
     assert bindings == {name: ["Deny"] for name in policies}
     for name, spec in policies.items():
-        (condition,) = spec["matchConditions"]
+        condition, *others = spec["matchConditions"]
         which = "!=" if name == STAMPS else "=="
+        assert [each["name"] for each in others] == (["stamped"] if name == STAMPS else [])
         assert condition["expression"] == f'request.userInfo.username {which} "{ACCOUNT}"'
         assert spec["failurePolicy"] == "Fail"
 
