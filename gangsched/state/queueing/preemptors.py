@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, insort
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Set
 from itertools import accumulate
 from typing import Final
@@ -46,6 +46,7 @@ class Preemptors:
         self.version = 0
         self._groups = groups
         self._kinds: dict[PreemptorKind, list[tuple[Rank, str]]] = {}
+        self._of_priority: defaultdict[int, set[PreemptorKind]] = defaultdict(set)
         self._wanted: dict[PreemptorKind, frozenset[str]] = {}  # where others are held back for the kind (V27)
         self._pending: dict[PreemptorKind, None] = {}  # in the order in which they are examined
         self._changed: set[str] = set()
@@ -60,8 +61,11 @@ class Preemptors:
         if found.why not in UNHELPED:
             kind, rank = _kind(group), group_key(group)
             insort(self._kinds.setdefault(kind, []), (rank, group.id))
+            self._of_priority[kind.priority].add(kind)
             record.preempts_as = kind, rank
-            self._wanted[kind] = frozenset(found.wanted)
+            self._wanted.pop(kind, None)
+            if found.wanted:
+                self._wanted[kind] = frozenset(found.wanted)
             woken = None if woken == kind else woken
         self._pass_on(woken)
 
@@ -84,7 +88,11 @@ class Preemptors:
         entries = self._kinds[kind]
         del entries[bisect_left(entries, (rank, group.id))]
         if not entries:
-            del self._kinds[kind], self._wanted[kind]
+            del self._kinds[kind]
+            self._of_priority[kind.priority].discard(kind)
+            if not self._of_priority[kind.priority]:
+                del self._of_priority[kind.priority]
+            self._wanted.pop(kind, None)
             self._pending.pop(kind, None)
 
     def note(self, nodes: Iterable[str], *, anywhere: bool = False) -> None:
@@ -101,10 +109,9 @@ class Preemptors:
             return []
         self._looked_s = now_s
 
-        def may(kind: PreemptorKind) -> bool:
-            return (lowest_priority is not None and kind.priority > lowest_priority) or bool(self._wanted[kind])
-
+        higher = [each for each in self._of_priority if lowest_priority is not None and each > lowest_priority]
         if self._changed or self._is_anywhere:
+            may = self._wanted.keys() | set().union(*(self._of_priority[each] for each in higher))
             self._pending |= dict.fromkeys(self._helped(snapshot(), self._changed, may))
             self._changed, self._is_anywhere = set(), False
         found: list[str] = []
@@ -112,7 +119,7 @@ class Preemptors:
             if len(found) == AT_ONCE:
                 break
             del self._pending[kind]
-            if may(kind):
+            if kind.priority in higher or kind in self._wanted:
                 found.append(self._kinds[kind][0][1])
                 self._groups[found[-1]].woken_as = kind
         return found
@@ -131,11 +138,9 @@ class Preemptors:
             self._changed, self._is_anywhere = set(), False
         return bool(self._changed or self._is_anywhere or self._pending)
 
-    def _helped(
-        self, snapshot: Snapshot, changed: Set[str], may: Callable[[PreemptorKind], bool]
-    ) -> list[PreemptorKind]:
-        """The kinds that may preempt and use a node that changed, those of the first groups first."""
-        kinds = sorted(filter(may, self._kinds), key=lambda kind: self._kinds[kind][0])
+    def _helped(self, snapshot: Snapshot, changed: Set[str], may: Set[PreemptorKind]) -> list[PreemptorKind]:
+        """Those of the kinds that `may` preempt which use a node that changed, those of the first groups first."""
+        kinds = sorted(may, key=lambda kind: self._kinds[kind][0])
         if self._is_anywhere:
             return kinds
         index = snapshot.table.index
@@ -145,7 +150,7 @@ class Preemptors:
             kind
             for kind, number in zip(kinds, looked, strict=True)
             if number > LOOKS_AT_ONCE
-            or not changed.isdisjoint(self._wanted[kind])
+            or not changed.isdisjoint(self._wanted.get(kind, ()))
             or any(takes_one_empty(shape, nodes, snapshot) for shape in kind.shapes)
         ]
 

@@ -40,6 +40,7 @@ from gangsched.state.reserving.fences import Fences
 from gangsched.state.reserving.ineligible import REASONS, Ineligible
 from gangsched.state.reserving.news import takes_one
 from gangsched.state.reserving.waiting import Waiting
+from gangsched.state.timers import Timers
 
 EVERY_S: Final = 1.0
 """How often reservations are made anew for what happened in the cluster."""
@@ -72,6 +73,7 @@ class StandingReservations:
         self._ineligible = Ineligible(cluster, registry.groups)
         self._fences = Fences(cluster, limits, policy or GpuPolicy())
         self._examined: set[GroupRecord] = set()
+        self._over = Timers()  # epoch seconds at which the results of the examined end, by group
         self._found: list[GroupRecord] = []
         self._found_for = -1
         self._found_beside: tuple[Reserved, ...] | None = None
@@ -237,7 +239,8 @@ class StandingReservations:
             self._table, self._overhead = snapshot.table, snapshot.overhead
             self._later.update(each.group for each in self.standing)
         self._make_eligible(self._ineligible.over(snapshot, now_s, wall_s))
-        self._forget_if(lambda why: why.until_s <= wall_s)
+        for group_id in self._over.take_due(wall_s):
+            self._forget(self._registry.groups[group_id])
         if (self.standing or self._examined) and (self._moved or self._ends.passes_s <= wall_s):
             self._moved = False
             self._take_news(self._ends.occupants(wall_s), now_s)
@@ -269,6 +272,7 @@ class StandingReservations:
     def _forget(self, group: GroupRecord) -> None:
         """Drop why nothing was reserved for the group."""
         self._examined.discard(group)
+        self._over.drop(group.id)
         group.not_reserved = None
 
     def _forget_if(self, is_over: Callable[[NotReserved], bool]) -> None:
@@ -331,6 +335,7 @@ class StandingReservations:
                 self._ineligible.put(group, why, frozenset(self._shapes(group_id, now_s)))
             elif group is not None and group.awaits_room:
                 self._examined.add(group)
+                self._over.set(group_id, why.until_s)
                 group.not_reserved = why
         if _rooms(before) != _rooms(self.standing):
             # The other reservations changed, so a group may now get a start time, or a share of its accelerators.
@@ -365,9 +370,8 @@ class StandingReservations:
         due = [self._made_s + EVERY_S] if self._later else []
         due += self._ineligible.next_s(self._behind_s)
         due += self._fences.next_s()
-        times_s = [why.until_s for each in self._examined if (why := each.not_reserved) is not None]
-        times_s += [self._ends.passes_s] if self.standing else []
-        due += [at_s - self._behind_s for at_s in times_s if at_s < math.inf]
+        times_s = [self._over.next_s(), self._ends.passes_s if self.standing else None]
+        due += [at_s - self._behind_s for at_s in times_s if at_s is not None and at_s < math.inf]
         return min(due, default=None)
 
 
