@@ -10,6 +10,7 @@ from typing import Any
 
 from control_plane.api import Object
 
+from gangsched.api.dialects import DIALECTS
 from tests.scenarios.objects import NEVER, PRIORITIES
 
 
@@ -46,3 +47,15 @@ def merged(old: Any, patch: Any) -> Any:
         else:
             new[key] = merged(new.get(key), value)
     return new
+
+
+def dialect_of(body: Object) -> str:
+    """The dialect in which an object declares gangs; "" if it declares none."""
+    api_group = body.get("apiVersion", "").partition("/")[0]
+    of = (name for name, each in DIALECTS.items() if (each.api_group, each.kind) == (api_group, body["kind"]))
+    return next(of, "")
+
+
+def version_of(body: Object) -> str:
+    """The version in an object's apiVersion."""
+    return str(body["apiVersion"].partition("/")[2])

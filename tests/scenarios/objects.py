@@ -52,6 +52,14 @@ VALUES: Final = {
     "match_policy": "match-policy",
     "groups": "groups",
 }
+#: What other projects' objects and those of Kubernetes 1.37 are called here: (apiVersion, kind).
+OBJECTS: Final = {
+    "volcano": ("scheduling.volcano.sh/v1beta1", "PodGroup"),
+    "podgang": ("scheduler.grove.io/v1alpha1", "PodGang"),
+    "native": ("scheduling.k8s.io/v1alpha3", "PodGroup"),
+    "composite": ("scheduling.k8s.io/v1alpha3", "CompositePodGroup"),
+}
+_OBJECT_WORDS: Final = frozenset({"spec", "annotations"})
 _POD_WORDS: Final = frozenset(
     {
         "gpus",
@@ -70,6 +78,7 @@ _POD_WORDS: Final = frozenset(
         "claim",
         "gang",
         "style",
+        "native",
         "affinity",
         "runtime",
         "runs",
@@ -138,6 +147,8 @@ class Maker:
                 return [self._budget(name, rest)]
             case "service":
                 return [self._service(name, rest)]
+            case _ if kind in OBJECTS:
+                return [self._object(kind, name, rest)]
             case _:
                 raise ValueError(f"create what? {kind!r}")
 
@@ -185,6 +196,8 @@ class Maker:
             spec["priorityClassName"] = words["priority"]
         if words.get("claim"):
             spec["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": bare(name)}}]
+        if words.get("native"):
+            spec["schedulingGroup"] = {"podGroupName": words["native"]}
         if words.get("affinity"):
             spec["affinity"] = words["affinity"]
         if words.get("grace"):
@@ -239,6 +252,14 @@ class Maker:
             "spec": {"selector": words["selector"], "clusterIP": "None"},
         }
 
+    def _object(self, kind: str, name: str, words: dict[str, Any]) -> Object:
+        """An object that declares gangs in its own way, with the spec as it stands in the table."""
+        _check(words, _OBJECT_WORDS)
+        api_version, kind = OBJECTS[kind]
+        annotations = self._filled(words.get("annotations", {}))
+        metadata = {"name": bare(name), "namespace": self.namespace(name), "annotations": annotations}
+        return {"apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": words.get("spec", {})}
+
     def _values(self, words: Mapping[str, Any]) -> dict[str, str]:
         values = {K + key: words[word] for word, key in VALUES.items() if word in words}
         if isinstance(words.get("groups"), list):
@@ -258,7 +279,7 @@ class Maker:
             }
         body: Object = {"metadata": metadata} if metadata else {}
         status: Object = {}
-        spec = {key: words[word] for word, key in _EDITS[kind].items() if word in words}
+        spec = {key: words[word] for word, key in _EDITS[kind].items() if word in words} or words.get("spec")
         if spec:
             body["spec"] = spec
         if kind == "Node" and "gpus" in words:
@@ -267,7 +288,7 @@ class Maker:
             status["nominatedNodeName"] = words["nominated"] and self.node_name(words["nominated"])
         if kind == "PodDisruptionBudget" and "allowed" in words:
             status |= _budget_status(words["allowed"])
-        _check(words, {"labels", "annotations", "finalizers", "gpus", "nominated", "allowed", *_EDITS[kind]})
+        _check(words, {"labels", "annotations", "finalizers", "gpus", "nominated", "allowed", "spec", *_EDITS[kind]})
         return body, {"status": status} if status else {}
 
 
@@ -275,7 +296,7 @@ _EDITS: Final = {
     "Pod": {"gates": "schedulingGates"},
     "PodGroup": {"min": "minMember", "timeout": "scheduleTimeoutSeconds", "min_resources": "minResources"},
     "Node": {"unschedulable": "unschedulable", "taints": "taints"},
-    "PodDisruptionBudget": {},
+    **{kind: {} for kind in ("PodDisruptionBudget", "PodGang", "CompositePodGroup")},
     "Service": {"selector": "selector"},
 }
 

@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 
 from control_plane.api import Object
 
-from tests.scenarios.objects import Maker, volume_of
+from tests.scenarios.objects import OBJECTS, Maker, volume_of
 from tests.scenarios.table import Scenario, Step
 from tests.scenarios.view import View, complaints, is_bound, select
 
@@ -183,6 +183,8 @@ class _Player:
                 return "Service", self.maker.key(rest)
             case "":
                 return "Pod", self.maker.key(rest)
+            case _ if kind in OBJECTS:
+                return OBJECTS[kind][1], self.maker.key(rest)
             case _:
                 raise ValueError(f"what is {name!r}?")
 

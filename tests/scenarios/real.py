@@ -23,6 +23,8 @@ from control_plane.checks import Checks
 from control_plane.daemon import Daemon
 from control_plane.following import Following
 
+from tests.e2e import definitions
+from tests.scenarios.api_server import dialect_of
 from tests.scenarios.objects import BUILT_IN, NEVER, PRIORITIES, SCENARIO, storage_class
 from tests.scenarios.play import play
 from tests.scenarios.table import Scenario
@@ -47,6 +49,8 @@ PATHS: Final = (
     "/api/v1/pods",
     "/apis/scheduling.x-k8s.io/v1alpha1/podgroups",
     "/apis/scheduling.sigs.k8s.io/v1alpha1/podgroups",
+    "/apis/scheduling.volcano.sh/v1beta1/podgroups",
+    "/apis/scheduler.grove.io/v1alpha1/podgangs",
     "/apis/events.k8s.io/v1/events",
 )
 
@@ -105,7 +109,8 @@ class RealCluster:
         self._stage, self._api = stage, stage.api
         self._board = Board()
         self._slug = scenario.slug
-        self._kinds: dict[str, str] = {}
+        #: Paths of the objects that declare gangs, by kind and key.
+        self._groups: dict[tuple[str, str], str] = {}
         self._refuses = False
         self._namespaces: set[str] = set()
         self._given: dict[str, Object] = {}
@@ -120,8 +125,8 @@ class RealCluster:
             namespace = body["metadata"].get("namespace")
             if namespace is not None:
                 self._need(namespace)
-            if body["kind"] == "PodGroup":
-                self._kinds[f"{namespace}/{body['metadata']['name']}"] = body["apiVersion"]
+            if dialect_of(body):
+                self._groups[body["kind"], _key(body)] = f"{self._api.path_of(body)}/{body['metadata']['name']}"
         if len(bodies) > 20:
             created = make.create_all(self._api, bodies, connections=8)
         else:
@@ -235,8 +240,8 @@ class RealCluster:
             budgets = f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets"
             for budget in self._api.list(budgets).items:
                 self._api.delete(f"{budgets}/{budget['metadata']['name']}")
-        for key in self._kinds:
-            self._api.delete(self._path("PodGroup", key))
+        for path in self._groups.values():
+            self._api.delete(path)
         for node in self._api.list("/api/v1/nodes", labelSelector=f"{SCENARIO}={self._slug}").items:
             self._api.delete(f"/api/v1/nodes/{node['metadata']['name']}")
         for namespace in self._namespaces:
@@ -259,7 +264,7 @@ class RealCluster:
             return f"/api/v1/namespaces/{namespace}/persistentvolumeclaims/{name}"
         if kind == "PodDisruptionBudget":
             return f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets/{name}"
-        return f"/apis/{self._kinds[key]}/namespaces/{namespace}/podgroups/{name}"
+        return self._groups[kind, key]
 
     def _await_refusal(self, key: str) -> None:
         """Try, without effect, to bind a pod of that name until the policy says no."""
@@ -322,6 +327,8 @@ def stage(settings: Mapping[str, Any] | None = None) -> Iterator[Stage]:
         plane = stack.enter_context(ControlPlane(kwok=True, for_load=True))
         api = Api.of(plane)
         apply_manifests(api, all_victims=(settings or {}).get("preemption") == "all")
+        for body in (definitions.VOLCANO, definitions.GROVE):
+            definitions.install(api, body)
         for name, value in PRIORITIES.items():
             body = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}}
             policy = {"preemptionPolicy": "Never"} if name in NEVER else {}

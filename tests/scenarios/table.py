@@ -20,12 +20,13 @@ RULES: Final = (
     *(f"P{n}" for n in range(1, 5)),
     "F1",
     *(f"R{n}" for n in range(1, 5)),
-    *(f"B{n}" for n in range(1, 8)),
+    *(f"B{n}" for n in range(1, 9)),
     *(f"T{n}" for n in range(1, 4)),
     "D1",
     *(f"H{n}" for n in (*range(1, 10), *range(11, 15), 16)),
     *(f"V{n}" for n in (*range(1, 15), *range(16, 23), 24, 27, 28)),
     *(f"E{n}" for n in range(1, 5)),
+    *(f"A{n}" for n in range(2, 6)),
 )
 VERBS: Final = frozenset(
     {

@@ -23,7 +23,8 @@ from control_plane.checks import Checks
 from structlog.testing import capture_logs
 
 from gangsched import parameters
-from gangsched.api.keys import PERMITTED, SIGS, TIMEOUT, X_K8S
+from gangsched.api.dialects import DIALECTS
+from gangsched.api.keys import PERMITTED, TIMEOUT
 from gangsched.api.permits import format_permit
 from gangsched.core.cycle import Limits
 from gangsched.kube.read import resources, store
@@ -53,7 +54,7 @@ from gangsched.settings import Settings
 from gangsched.state.scheduling import SchedulingState
 from gangsched.state.validate import validate
 from gangsched.telemetry.metrics import Metrics
-from tests.scenarios.api_server import admit, key_of, merged, rfc3339
+from tests.scenarios.api_server import admit, dialect_of, key_of, merged, rfc3339, version_of
 from tests.scenarios.eviction import Evictions
 from tests.scenarios.objects import CLASS, storage_class
 from tests.scenarios.view import View, is_bound
@@ -109,7 +110,7 @@ class VirtualCluster:
         sink = self._loop.inbox
         self._pods = store.Store(resources.pods(ShapeTable()), sink, self._report)
         self._nodes = store.Store(resources.nodes(self._report), sink, self._report)
-        self._groups = {group: PodGroupStore(group, sink, self._report) for group in (X_K8S, SIGS)}
+        self._groups = {dialect: PodGroupStore(dialect, sink, self._report) for dialect in DIALECTS}
         self._budgets = store.Store(resources.DISRUPTION_BUDGETS, sink, self._report)
         self._others: dict[str, store.Store[Any, Any]] = {
             "Service": store.Store(resources.SERVICES, sink, self._report),
@@ -126,13 +127,9 @@ class VirtualCluster:
         for kind, reader in readers.items():
             items = [body for (each, _), body in self._objects.items() if each == kind]
             reader.add_page(json.dumps({"metadata": {"resourceVersion": "1"}, "items": items}).encode())
-        for group, pod_groups in self._groups.items():
-            bodies = [
-                body
-                for (kind, _), body in self._objects.items()
-                if kind == "PodGroup" and body["apiVersion"].startswith(f"{group}/")
-            ]
-            found = [pod_group for body in bodies if (pod_group := pod_groups.read(body, "v1alpha1")) is not None]
+        for dialect, pod_groups in self._groups.items():
+            bodies = [body for body in self._objects.values() if dialect_of(body) == dialect]
+            found = [pod_group for body in bodies if (pod_group := pod_groups.read(body, version_of(body))) is not None]
             pod_groups.replace(found, str(self._version))
 
     # --- what a scenario does (play.Cluster) ------------------------------------------------------------------------
@@ -384,9 +381,9 @@ class VirtualCluster:
                 pod = self.named(report)
                 if pod is not None:
                     self._patch(pod, {"metadata": {"annotations": {TIMEOUT: "true"}}})
-            case SetPodGroupStatus(namespace=namespace, name=name, uid=uid, status=status):
-                group = self._objects.get(("PodGroup", f"{namespace}/{name}"))
-                if group is not None and group["metadata"]["uid"] == uid:
+            case SetPodGroupStatus(uid=uid, status=status):
+                group = next((body for body in self._objects.values() if body["metadata"].get("uid") == uid), None)
+                if group is not None:
                     self._patch(group, {"status": json.loads(json.dumps(dict(status)))})
 
     def named(self, order: Any) -> Object | None:
@@ -398,7 +395,7 @@ class VirtualCluster:
         new = merged(old, patch)
         if new == old:
             return
-        if new.get("spec") != old.get("spec") and new["kind"] == "PodGroup":
+        if new.get("spec") != old.get("spec") and dialect_of(new):
             new["metadata"]["generation"] += 1
         is_deleted = new["metadata"].get("deletionTimestamp") and new["metadata"]["uid"] not in self._stopping
         if is_deleted and not new["metadata"].get("finalizers"):
@@ -435,11 +432,11 @@ class VirtualCluster:
             case kind if kind in self._others:
                 self._others[kind].take_line(line)
             case _:
-                store = self._groups[body["apiVersion"].partition("/")[0]]
+                store = self._groups[dialect_of(body)]
                 if change == "DELETED":
                     store.gone(body)
                 else:
-                    store.applied(json.loads(line)["object"], "v1alpha1")
+                    store.applied(json.loads(line)["object"], version_of(body))
                 self.view.pod_group_changed(change, body)
         if self._one_by_one and not self._later:
             with capture_logs():
