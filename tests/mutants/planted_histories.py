@@ -56,6 +56,11 @@ def gangs_start_one_member_short(missing: Any) -> Any:
     return lambda gang, placed: max(0, missing(gang, placed) - 1)
 
 
+@bug("I9", "state.parents:Parents._min_children", DIRECTED)
+def one_child_of_a_tree_is_enough(_: Any) -> Any:
+    return lambda self, parent, gangs: 1
+
+
 @bug("Q3", "kube.read.store:Store.take_line", DIRECTED)
 def a_watch_hears_of_no_deletions(take_line: Any) -> Any:
     def deaf(self: Any, raw: bytes) -> None:

@@ -74,6 +74,9 @@ class Oracle:
         self._left_s: dict[str, float] = {}  # uid → when the last bind of it left
         self._undecided_s: dict[str, float] = {}  # uid → when a bind of it had no certain answer
         self._disturbed_s = float("-inf")
+        self._edited: set[str] = set()  # keys of PodGroups that are not as they were created
+        self._evicted_uids: set[str] = set()
+        self._harmed: set[str] = set()  # keys of gangs that lost a member otherwise than by an eviction
 
     def begin(self, cluster: Cluster) -> None:
         """Look at this cluster."""
@@ -275,6 +278,7 @@ class Oracle:
         pod = self.cluster.store.get("pods", place.key)
         if pod is None:
             return
+        self._evicted_uids.add(pod["metadata"]["uid"])
         priority = pod["spec"].get("priority", 0)
         now_s = self.cluster.timeline.now_s
         if not any(wanted > priority and until_s >= now_s - 60 for wanted, until_s in self._wanted.values()):
@@ -286,10 +290,18 @@ class Oracle:
             if holder != self._holder:
                 self._acquired_s[holder] = self.cluster.timeline.now_s
             self._holder = holder
+        if change.resource.startswith("podgroups.") and change.type != ADDED:
+            body, job = change.body, self.cluster.jobs.get(change.key)
+            if change.type == DELETED or (job and job.pod_group and body["spec"] != job.pod_group["spec"]):
+                self._edited.add(change.key)
         if change.resource != "pods":
             return
         self._started(change)
         uid = change.body["metadata"]["uid"]
+        job = self.cluster.job_of(change.body)
+        has_ended = change.type == DELETED or change.body["status"].get("phase") in ENDED
+        if job is not None and has_ended and change.body["spec"].get("nodeName") and uid not in self._evicted_uids:
+            self._harmed.add(job.key)
         if change.type in {ADDED, MODIFIED} and change.body["status"].get("nominatedNodeName"):
             self._wanted[uid] = (change.body["spec"].get("priority", 0), float("inf"))
         elif uid in self._wanted and self._wanted[uid][1] == float("inf"):
@@ -313,6 +325,26 @@ class Oracle:
             self.checks["gangs that started"] += 1
             if (bound := self._may_be_bound_of(job)) < minimum:
                 self.complain(f"{job.key} started with {bound} of {minimum} members")
+
+    def rests(self) -> None:
+        """Trouble is over, and nothing moves: no child of a tree has a part of its minimum, nor a tree of its children.
+
+        Gangs that lost members by trouble may lack room to heal, so their trees are left out.
+        """
+        trees = {id(job.tree): job.tree for job in self.cluster.jobs.values() if job.tree is not None}
+        for tree in trees.values():
+            if tree.keys & (self._edited | self._harmed):
+                continue
+            started = 0
+            for child in tree.children:
+                bound = {job.key: self._bound_of(job) for job in child}
+                is_whole = all(bound[job.key] >= job.minimum for job in child)
+                started += is_whole
+                if any(bound.values()) and not is_whole:
+                    self.complain(f"a child of a tree rests in part: {bound}")
+            self.checks[f"trees that rest {'with' if started else 'without'} children"] += 1
+            if 0 < started < tree.least:
+                self.complain(f"the tree of {min(tree.keys)} rests with {started} of {tree.least} children")
 
     def _bound_of(self, job: Job) -> int:
         return sum(map(takes_room, self._pods_of(job)))

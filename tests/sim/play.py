@@ -58,11 +58,12 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class Manner:
-    """How histories are played: `twice` compares two runs of each; for the others see `Plan.draw`."""
+    """How histories are played: `twice` compares two runs of each; for the others see `Simulation`."""
 
     twice: bool = False
     only: frozenset[str] = frozenset()
     replicas: int = 0
+    trees: bool = False
 
 
 def play(seeds: Sequence[int], manner: Manner, out: TextIO | None = None) -> Tally:
@@ -71,7 +72,7 @@ def play(seeds: Sequence[int], manner: Manner, out: TextIO | None = None) -> Tal
     tally = Tally()
     began_s = time.process_time()
     for number, seed in enumerate(seeds):
-        result = Simulation(seed, out, only=manner.only, replicas=manner.replicas).run()
+        result = _history(seed, manner, out)
         tally.seeds += 1
         tally.faults += result.faults
         tally.checks += result.checks
@@ -79,13 +80,17 @@ def play(seeds: Sequence[int], manner: Manner, out: TextIO | None = None) -> Tal
         tally.digests.append(result.digest)
         tally.violations += _lines(result)
         if manner.twice:
-            again = Simulation(seed, only=manner.only, replicas=manner.replicas).run()
+            again = _history(seed, manner)
             if again.digest != result.digest:
                 tally.violations.append(f"seed {seed}: {result.digest} at first and {again.digest} the second time")
         if number % 10 == 9:
             gc.collect()
     tally.cpu_s = time.process_time() - began_s
     return tally
+
+
+def _history(seed: int, manner: Manner, out: TextIO | None = None) -> Result:
+    return Simulation(seed, out, only=manner.only, replicas=manner.replicas, trees=manner.trees).run()
 
 
 def quiet() -> None:

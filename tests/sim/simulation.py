@@ -38,6 +38,8 @@ from tests.tuned import split, tuned
 
 PEACE_S = 240.0
 """In this time all must be bound: undecided binds stay so for 70 s, and everything is tried again every 60 s."""
+CALM_S = 90.0
+"""Trees must rest by then, though undecided binds stay so for 70 s."""
 REST_S = 3.0
 LOOK_EVERY_S = 1.0
 
@@ -58,10 +60,16 @@ class Simulation:
     """The history of one seed; `run` plays it."""
 
     def __init__(
-        self, seed: int, out: TextIO | None = None, *, only: frozenset[str] = frozenset(), replicas: int = 0
+        self,
+        seed: int,
+        out: TextIO | None = None,
+        *,
+        only: frozenset[str] = frozenset(),
+        replicas: int = 0,
+        trees: bool = False,
     ) -> None:
-        """For `only` and `replicas` see `Plan.draw`."""
-        self.seed = seed
+        """For `only` and `replicas` see `Plan.draw`, for `trees` `workload.jobs`."""
+        self.seed, self._trees = seed, trees
         self.plan = Plan.draw(self.rng("plan"), only, replicas)
         self.timeline = Timeline()
         self.trace = Trace(self.timeline, out)
@@ -90,6 +98,10 @@ class Simulation:
             with tuned(split(self.plan.settings)[1]):
                 self._set_up()
                 self._until(self.plan.trouble_s)
+                self._end_trouble()
+                if self._trees and not self.oracle.found:
+                    self._until(self.timeline.now_s + CALM_S)
+                    self.oracle.rests()
                 self._make_peace()
                 self._wait_for_all()
         except AssertionError as error:
@@ -116,7 +128,7 @@ class Simulation:
             self.store.create("namespaces", make.namespace(namespace))
         for node in workload.nodes(rng):
             self.store.create("nodes", node)
-        for job in workload.jobs(rng, within_s=self.plan.trouble_s * 0.7):
+        for job in workload.jobs(rng, within_s=self.plan.trouble_s * 0.7, trees=self._trees):
             self.timeline.at(job.arrives_s, partial(self.cluster.submit, job))
             if rng.random() < self.plan.budgets:
                 self.store.create("poddisruptionbudgets.policy", workload.budget(job, rng.randint(0, job.members)))
@@ -197,10 +209,10 @@ class Simulation:
 
     # --- peace ----------------------------------------------------------------------------------------------------
 
-    def _make_peace(self) -> None:
+    def _end_trouble(self) -> None:
         if self.oracle.found:
             return
-        self.trace.add("peace")
+        self.trace.add("no more trouble")
         self.injector.end()
         self.requests.stop()
         self.network.repeats = self.cluster.rejects = 0.0
@@ -208,6 +220,11 @@ class Simulation:
         for name in self.plan.names:
             if name not in running:
                 self.start(name)
+
+    def _make_peace(self) -> None:
+        if self.oracle.found:
+            return
+        self.trace.add("peace")
         for number in range(2):
             self.store.create("nodes", workload.node(f"spare-{number}", gpus=200, cpu="400"))
         self.injector.repair()
