@@ -16,9 +16,11 @@ from gangsched.model.inter_pod import selects
 from gangsched.model.objects import Pod, PodGroup, SubGroups
 
 SEPARATOR: Final = ":"
-"""Between the names in the name of a part: in no name of an object, nor in values of labels."""
-OTHERS: Final = f"{SEPARATOR}{SEPARATOR}others"
-"""Ends the names of the part, and of its only gang, that has the pods of no sub group."""
+"""Between the names of the PodGroup and of an entry in the name of a part: in no name of an object."""
+ALL: Final = "all"
+"""In place of values in the name of the only gang of an entry without matchLabelKeys."""
+OTHERS: Final = f"{SEPARATOR}others"
+"""In the names of the part, and of its only gang, that has the pods of no entry; no entry has this name."""
 _OF_THE_WHOLE: Final = frozenset(
     (*keys.MIN, *keys.TOTAL, *keys.GROUPS, *keys.KEEP_ROOM, *keys.MIN_CHILDREN, *keys.TOPOLOGY, *keys.PARENT)
 )
@@ -48,7 +50,7 @@ def divided(pod_group: PodGroup, sub_groups: tuple[SubGroups, ...]) -> PodGroup:
         root, gang_metadata=(), sub_groups=(), not_used=(), problems=(), speaks=False, parent=root.name
     )
     entries = (msgspec.structs.replace(inner, name=each.name, min_children=each.min_groups) for each in sub_groups)
-    others = msgspec.structs.replace(inner, name=f"{root.name}{OTHERS}", min_children=0)
+    others = msgspec.structs.replace(inner, name=f"{root.name}{SEPARATOR}{OTHERS}", min_children=0)
     return msgspec.structs.replace(pod_group, parts=(root, *entries, others))
 
 
@@ -69,11 +71,12 @@ def sub_group_of(pod: Pod, root: PodGroup) -> PodGroup | str:
     if len(found) > 1:
         return f"pod {pod.key} is selected by two entries in subGroupPolicy of PodGroup {root.id}: correct them"
     if not found:
-        others = f"{root.name}{OTHERS}"
-        return _declared(root, f"{others}{SEPARATOR}", others, 1)
+        others = f"{root.name}{SEPARATOR}{OTHERS}"
+        return _declared(root, f"{root.name}{SEPARATOR}(others)", others, 1)
     (entry,) = found
-    values = SEPARATOR.join(pod.labels[key] for key in entry.match_label_keys)
-    return _declared(root, f"{entry.name}{SEPARATOR}{values}", entry.name, entry.size)
+    # As the user reads it in the PodGroup and on the pod. The values alone make it unique: their keys are in one order.
+    values = ",".join(f"{key.rpartition('/')[2]}={pod.labels[key]}" for key in entry.match_label_keys)
+    return _declared(root, f"{entry.name}({values or ALL})", entry.name, entry.size)
 
 
 def _declared(root: PodGroup, name: str, parent: str, size: int) -> PodGroup:

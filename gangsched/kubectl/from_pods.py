@@ -16,14 +16,16 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from gangsched.api import keys
+from gangsched.api.dialects.volcano_sub_groups import read_sub_groups
 from gangsched.api.gang_spec import GangDefaults, gang_id, gang_spec
+from gangsched.api.sub_groups import SEPARATOR, sub_group_of
 from gangsched.kube.http.blocking import BlockingClient
 from gangsched.kube.http.faults import NOT_FOUND, ApiFault, Fault
 from gangsched.kube.read.decode import decode_pod
 from gangsched.kube.read.shapes import ShapeTable
 from gangsched.kube.read.wire import Page, WirePod
 from gangsched.kubectl.story import BOUND, GATED, GangStory, PodStory, StoryLine
-from gangsched.model.objects import TERMINAL, Phase, Pod, PodGroup
+from gangsched.model.objects import TERMINAL, Phase, Pod, PodGroup, SubGroups
 
 EVENTS_TOLD = 5
 SCHEDULED = ("Scheduled", "PodGroupScheduled", "PodGroupInitiallyScheduled")
@@ -51,16 +53,24 @@ def pod_named(client: BlockingClient, namespace: str, name: str) -> PodStory | N
         return PodStory(namespace, name, phase.lower(), phase, spec.scheduler_name, node=spec.node_name)
     story = _story_of(pod, time.time())
     story.gates = gates
+    ref = gang_id(pod)
+    if ref is not None and keys.VOLCANO in ref.api_groups:
+        found = _pod_group(client, namespace, ref.id.partition("/")[2], ref.api_groups)
+        story.gang = _sub_group(pod, found).id if found is not None else story.gang
     return story
 
 
 def gang_named(client: BlockingClient, namespace: str, name: str) -> GangStory | None:
     """The gang with all its members, or None if nothing declares it. Raises Fault if pods may not be listed."""
-    pods = _members(client, namespace, name)
+    whole = name.partition(SEPARATOR)[0]  # of a sub group, the PodGroup that declares it
+    pods = _members(client, namespace, whole)
     groups = [group for pod in pods if (ref := gang_id(pod)) is not None for group in ref.api_groups]
     groups += [keys.NATIVE for pod in pods if pod.native_group == name]
-    pod_group = _pod_group(client, namespace, name, dict.fromkeys(groups or (keys.X_K8S, keys.SIGS)))
-    if not pods and pod_group is None:
+    pod_group = _pod_group(client, namespace, whole, dict.fromkeys(groups or (keys.X_K8S, keys.SIGS)))
+    if whole != name:
+        wanted = f"{namespace}/{name}"
+        pods = [pod for pod in pods if pod_group is not None and _sub_group(pod, pod_group).id == wanted]
+    if not pods and (pod_group is None or whole != name):
         return None
     return _gang(client, namespace, name, pods, pod_group)
 
@@ -114,13 +124,15 @@ def _gang(
     client: BlockingClient, namespace: str, name: str, pods: list[Pod], body: Mapping[str, Any] | None
 ) -> GangStory:
     pods.sort(key=lambda pod: (pod.creation_s, pod.name, pod.uid))
+    is_part = SEPARATOR in name
+    declared = _understood(body) if body is not None else None
     now = time.time()
     members = [_story_of(pod, now) for pod in pods]
     oldest_each = list({pod.gang_metadata: pod for pod in reversed(pods)}.values())
     spec = gang_spec(
         f"{namespace}/{name}",
         oldest_each,
-        _understood(body) if body is not None else None,
+        _sub_group(pods[0], body) if is_part and body is not None else declared,
         needs_pod_group=any(ref.needs_pod_group for pod in pods if (ref := gang_id(pod)) is not None),
         defaults=GangDefaults(),
     )
@@ -139,17 +151,19 @@ def _gang(
         status = body.get("status") or {}
         gang.phase = str(status.get("phase") or "")
         gang.conditions = [_condition(entry) for entry in status.get("conditions") or ()]
-    _say_why(gang)
+    _say_why(gang, is_part=is_part)
     gang.events = _events(client, namespace, _uid_of_events(body, pods))
     return gang
 
 
-def _say_why(gang: GangStory) -> None:
-    """Its reason and message: the PodGroup's condition, else its oldest waiting pod's (semantics E1)."""
+def _say_why(gang: GangStory, *, is_part: bool) -> None:
+    """Its reason and message: the PodGroup's condition, else its oldest waiting pod's (semantics E1); of a gang that is
+    a part of what the PodGroup declares, the pod's first.
+    """
     of_group = next((each for each in gang.conditions if each.type in SCHEDULED and each.status != "True"), None)
     waiting = [member for member in gang.members if member.message and not member.node]
     of_pod = waiting[0] if waiting else None
-    if of_group is not None and of_group.message:
+    if of_group is not None and of_group.message and not (is_part and of_pod is not None):
         gang.reason, gang.message = of_group.reason, of_group.message
     elif of_pod is not None:
         gang.reason, gang.message = of_pod.reason, of_pod.message
@@ -197,7 +211,20 @@ def _understood(body: Mapping[str, Any]) -> PodGroup:
         creation_s=0,
         gang_metadata=keys.pod_group_metadata(metadata.get("annotations") or {}),
         min_member=minimum if isinstance(minimum, int) else None,
+        sub_groups=_sub_groups(spec, metadata["name"]) if api_group == keys.VOLCANO else (),
     )
+
+
+def _sub_groups(spec: Mapping[str, Any], name: str) -> tuple[SubGroups, ...]:
+    policy = spec.get("subGroupPolicy")
+    return read_sub_groups(policy, name, 0).sub_groups if isinstance(policy, list) else ()
+
+
+def _sub_group(pod: Pod, body: Mapping[str, Any]) -> PodGroup:
+    """The declaration of the gang that a pod of this PodGroup is in: of its sub group, else of the PodGroup itself."""
+    root = _understood(body)
+    part = sub_group_of(pod, root) if root.sub_groups else root
+    return part if isinstance(part, PodGroup) else root
 
 
 def _condition(entry: Mapping[str, Any]) -> StoryLine:

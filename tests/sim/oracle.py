@@ -76,7 +76,7 @@ class Oracle:
         self._disturbed_s = float("-inf")
         self._edited: set[str] = set()  # keys of PodGroups that are not as they were created
         self._evicted_uids: set[str] = set()
-        self._harmed: set[str] = set()  # keys of gangs that lost a member otherwise than by an eviction
+        self._harmed: set[str] = set()  # keys of gangs in trouble
 
     def begin(self, cluster: Cluster) -> None:
         """Look at this cluster."""
@@ -298,10 +298,7 @@ class Oracle:
             return
         self._started(change)
         uid = change.body["metadata"]["uid"]
-        job = self.cluster.job_of(change.body)
-        has_ended = change.type == DELETED or change.body["status"].get("phase") in ENDED
-        if job is not None and has_ended and change.body["spec"].get("nodeName") and uid not in self._evicted_uids:
-            self._harmed.add(job.key)
+        self._harm(change)
         if change.type in {ADDED, MODIFIED} and change.body["status"].get("nominatedNodeName"):
             self._wanted[uid] = (change.body["spec"].get("priority", 0), float("inf"))
         elif uid in self._wanted and self._wanted[uid][1] == float("inf"):
@@ -325,6 +322,16 @@ class Oracle:
             self.checks["gangs that started"] += 1
             if (bound := self._may_be_bound_of(job)) < minimum:
                 self.complain(f"{job.key} started with {bound} of {minimum} members")
+
+    def _harm(self, change: Change) -> None:
+        """Note a gang that lost a member without an eviction, or of which a rival has bound one."""
+        job, pod = self.cluster.job_of(change.body), change.body
+        if job is None or not pod["spec"].get("nodeName"):
+            return
+        is_lost = change.type == DELETED or pod["status"].get("phase") in ENDED
+        by_rival = PERMITTED not in pod["metadata"].get("annotations", {})
+        if by_rival or (is_lost and pod["metadata"]["uid"] not in self._evicted_uids):
+            self._harmed.add(job.key)
 
     def rests(self) -> None:
         """Trouble is over, and nothing moves: no child of a tree has a part of its minimum, nor a tree of its children.

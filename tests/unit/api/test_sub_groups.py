@@ -93,7 +93,7 @@ def test_an_edit_divides_pods_anew_and_a_deletion_ends_the_tree() -> None:
     whole = role(matchLabelKeys=[], subGroupSize=4)
     world.declare(msgspec.structs.replace(group(whole), generation=2))
     assert bound(world) == set()
-    assert {world.state.members[each.uid].gang for each in pods} == {"ns/g:decode:"}
+    assert {world.state.members[each.uid].gang for each in pods} == {"ns/g:decode(all)"}
     world.add_nodes(node("b", 2))
     assert bound(world) == {"decode-0", "decode-1"}
     world.withdraw(group(whole))
@@ -130,8 +130,8 @@ def test_a_label_that_changes_moves_a_pod() -> None:
     assert len(world.settle().bound()) == 3
     alone = world.create(pod("decode-x", gang_metadata=((MARK, "g"),), labels={"role": "decode"}))
     assert "decode-x" in world.settle().bound()
-    assert world.state.members[alone[0].uid].gang == "ns/g::others:"
-    assert world.state.members[one.uid].gang == "ns/g:decode:0"
+    assert world.state.members[alone[0].uid].gang == "ns/g:(others)"
+    assert world.state.members[one.uid].gang == "ns/g:decode(number=0)"
 
 
 def test_a_member_that_is_lost_joins_its_sub_group_again() -> None:

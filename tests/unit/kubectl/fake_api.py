@@ -76,7 +76,7 @@ def served(tmp_path: Path, answers: Mapping[str, Json]) -> Iterator[tuple[FakeAp
 
 def pod(name: str, *, gang: str = "", node: str = "", message: str = "", **more: Any) -> Json:
     """A pod of namespace "team", as the API server shows it."""
-    labels = {"scheduling.x-k8s.io/pod-group": gang} if gang else {}
+    labels = {**({"scheduling.x-k8s.io/pod-group": gang} if gang else {}), **more.pop("labels", {})}
     conditions = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}]
     requests = {"requests": {"nvidia.com/gpu": str(more.pop("gpus", 1))}}
     return {

@@ -56,6 +56,36 @@ def test_a_gang_of_volcano_says_what_its_object_says(tmp_path: Path) -> None:
     assert "Minimum  2 of 2 pods" in answer.output
 
 
+def test_a_pod_of_a_sub_group_is_told_of_its_sub_group(tmp_path: Path) -> None:
+    """By the entry and the labels that the user wrote, with the pods and the minimum of the sub group alone."""
+    version, marks = "scheduling.volcano.sh/v1beta1", {"scheduling.volcano.sh/group-name": "serve"}
+    says = "waiting for members of gang team/serve:decode(number=1); see PodGroup team/serve"
+    pods = [
+        pod(f"decode-{number}-{each}", message=says, annotations=marks, labels={"role": "decode", "number": number})
+        for number, each in (("0", 0), ("0", 1), ("1", 0))
+    ]
+    whole = pod_group("serve", 4, "waiting for children of team/serve")
+    entry = {"name": "decode", "labelSelector": {"matchLabels": {"role": "decode"}}, "matchLabelKeys": ["number"]}
+    whole["spec"]["subGroupPolicy"] = [{**entry, "subGroupSize": 2}]
+    answers = {
+        **cluster(*pods),
+        "/apis/scheduling.volcano.sh": {"versions": [{"groupVersion": version}]},
+        f"/apis/{version}/namespaces/team/podgroups/serve": {**whole, "apiVersion": version},
+    }
+    with served(tmp_path, answers) as (_, kubeconfig):
+        of_pod = ask(kubeconfig, "pod/decode-1-0").output
+        of_gang = ask(kubeconfig, "serve:decode(number=1)").output
+        of_all = ask(kubeconfig, "serve").output
+        of_none = ask(kubeconfig, "serve:decode(number=7)")
+    for told in (of_pod, of_gang):
+        assert "of gang team/serve:decode(number=1)" in told.splitlines()[0]
+        assert "Minimum  2 of 1 pod" in told
+        assert "decode-0-0" not in told
+    assert of_pod.startswith("Pod team/decode-1-0 waits: ")
+    assert "Minimum  4 of 3 pods" in of_all
+    assert of_none.exit_code != 0
+
+
 def test_a_refusal_that_names_the_gang_names_it_once(tmp_path: Path) -> None:
     """The scheduler's sentence begins with the gang: it is the answer, for the gang and for its pods."""
     refusal = "gang team/train needs room for 2 more pods"
