@@ -33,6 +33,8 @@ POD_GROUP_WAIT_S = 1.0
 created the PodGroup before the pod: they come by two watches, and no order holds between them."""
 AT_A_TIME = 250
 """Gangs that are grouped anew in one refresh only because one changed that they name and are not decided with."""
+UNUSED_ROOM_EVERY_S = 60
+"""How often the age of a namespace's groups may begin again."""
 UNITS_A_GANG = 8
 """Cost of reading a gang without its members, in units of reading one member, about 5 µs."""
 
@@ -68,6 +70,8 @@ class Registry:
         self.trusts_stamps = True  # until it is known whether a policy guards them (B8)
         self._dirty: dict[str, None] = {}
         self._ignored: frozenset[str] = frozenset()
+        #: By namespace: when room for members to come was last released without them, in epoch seconds.
+        self._unused_room_s: dict[str, int] = {}
         self._mentioned_by: dict[str, dict[str, None]] = {}
         self._parents = Parents(self.gangs, self._mentioned_by, self.pod_group_names)
         self._later: dict[str, None] = {}
@@ -95,6 +99,27 @@ class Registry:
         """Ignore run times declared in these namespaces, and only in these (semantics H11)."""
         changed, self._ignored = self._ignored ^ namespaces, frozenset(namespaces)
         self._dirty |= {gang_id: None for gang_id, record in self.gangs.items() if record.namespace in changed}
+
+    def room_unused(self, namespace: str, at_s: int) -> None:
+        """Let the groups of a namespace that would keep room for members to come rank as created now (semantics B8).
+
+        Their own age would let one after the other keep the room of a younger gang of another namespace.
+        """
+        known = self._unused_room_s
+        if at_s < known.get(namespace, 0) + UNUSED_ROOM_EVERY_S:
+            return  # each time, the groups concerned are decided again
+        self._unused_room_s = {
+            each: known[each] for each in known.keys() & {of.namespace for of in self.gangs.values()}
+        }
+        self._unused_room_s[namespace] = at_s
+        waiting = (each for each, view in self._views.items() if view.to_come and namespace_of(each) == namespace)
+        self._dirty |= dict.fromkeys(waiting)
+
+    def _created_s(self, gangs: Iterable[Gang]) -> int:
+        """The creation that ranks a group (semantics Q1, B8)."""
+        found = list(gangs)
+        again = max((self._unused_room_s.get(namespace_of(each.id), 0) for each in found if each.to_come), default=0)
+        return max(again, min(self.gangs[each.id].creation_s for each in found))
 
     def is_touched(self, group_id: str) -> bool:
         """Whether a gang of the group changed, so that the next refresh rebuilds the group."""
@@ -134,7 +159,7 @@ class Registry:
                 id=record.id,
                 gangs=gangs,
                 priority=max((pod.priority for pod in pods), default=0),
-                creation_s=min(self.gangs[gang_id].creation_s for gang_id in record.gangs),
+                creation_s=self._created_s(gangs),
                 broken=heals(gangs),
                 refusal=record.evictions or record.refusal,
                 clock_started_s=None if record.nomination is not None else record.clock_s,

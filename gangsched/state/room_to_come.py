@@ -13,7 +13,7 @@ from math import inf
 
 from gangsched.core.messages import promising
 from gangsched.core.stand_ins import taken
-from gangsched.model.gang import Gang, Placement, gang_to_come, room_key
+from gangsched.model.gang import Gang, Placement, gang_to_come, namespace_of, room_key
 from gangsched.model.nominated_room import Nomination
 from gangsched.model.objects import PromisedRoom
 from gangsched.model.plan import Verdict
@@ -53,6 +53,7 @@ class RoomToCome:
             if record is not None and room is not None:
                 record.room_over = room
                 self._registry.touch(gang_id)
+                self._registry.room_unused(record.namespace, self._wall_s)
                 self._tell_end(record, promising.time_over())
 
     def changed(self, gang_ids: Iterable[str]) -> None:
@@ -133,6 +134,8 @@ class RoomToCome:
 
     def _show(self, gang_id: str, record: GangRecord | None, places: tuple[Placement, ...]) -> None:
         before = self._shown.get(gang_id, ())
+        if before and not places and not (record is not None and record.of(*STARTED)):
+            self._registry.room_unused(namespace_of(gang_id), self._wall_s)
         for uid in {each.pod.uid for each in before} - {each.pod.uid for each in places}:
             self._cluster.nominate(uid, None)
         self._set(gang_id, places if record is not None else ())

@@ -53,3 +53,8 @@ def room_that_others_use_is_promised_still(_: Any) -> Any:
 @bug("B8", "state.preemption.nominees:is_to_come", STATE)
 def room_is_not_made_for_members_to_come(_: Any) -> Any:
     return lambda uid: False
+
+
+@bug("B8", "state.groups:Registry.room_unused", STATE)
+def gangs_keep_room_one_after_the_other(_: Any) -> Any:
+    return lambda self, namespace, at_s: None

@@ -18,6 +18,8 @@ from tests.world import World
 LABELS = dict(zip(keys.LWS_GROUP, ("serve", "0", "abc"), strict=True))
 MARK = "scheduling.k8s.io/group-name"
 WAIT_S = 600
+GUARDED_S = 40
+"""The policy that guards stamps is older than all pods."""
 
 
 def provided(index: int = 0, *, size: int = 3, least: int = 1, gpus: int = 1) -> PodGroup:
@@ -378,3 +380,31 @@ def test_promised_room_delays_others_no_longer_than_its_wait_time() -> None:
         world.delete(*[each for each in world.pods.values() if each.name == "greedy-0-0"])
         world.create(members("greedy-0", 1, pod_group=True, creation_s=1_000 + step))
     assert "modest" in world.advance(WAIT_S // 6 + 10).bound()
+
+
+@pytest.mark.parametrize("recreates", [False, True])
+def test_unused_room_delays_a_younger_gang_once(*, recreates: bool) -> None:
+    """Attack: 200 gangs of one namespace keep all GPUs one after the other for members that never come, and may
+    recreate their leaders just before the wait time is over. A younger gang of another one waits for one of them.
+    """
+    stated = tuple(sorted({keys.KEEP_ROOM[0]: "true", keys.TOTAL[0]: "9"}.items()))
+    world = World(node("a", 8))
+    for number in range(200):
+        name = f"greedy-{number}"
+        world.declare(pod_group(name, 1, min_resources=amounts(gpus=8), gang_metadata=stated, creation_s=50))
+        world.create(members(name, 1, gpus=0, pod_group=True, creation_s=50))
+    started = len(world.settle().bound())
+    assert started == 1
+    for number in range(4):
+        world.create(members(f"modest-{number}", 1, gpus=8, namespace="other", creation_s=int(world.wall_s())))
+        if recreates:
+            world.advance(WAIT_S - 10)
+            (name,) = (each.removeprefix("ns/") for each in world.state.coming.shown())
+            world.delete(*[each for each in world.pods.values() if each.name == f"{name}-0"])
+            world.create(members(name, 1, gpus=0, pod_group=True, creation_s=int(world.wall_s())))
+        if number == 2:
+            world.restart(guarded_since_s=GUARDED_S)
+        assert f"modest-{number}-0" in world.advance(WAIT_S + 10).bound(), number
+        world.delete(*[each for each in world.pods.values() if each.namespace == "other"])
+        world.settle()
+        assert len(world.state.coming.shown()) == 1, "the next of them has its turn"
