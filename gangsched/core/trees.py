@@ -248,15 +248,19 @@ class TreeDecision:
 
     def _are_slices(self, parts: Sequence[Part]) -> bool:
         """Whether all of these parts can be packed together, as so few kinds that a plan can compare them."""
-        known, kinds = self._packed, {}
-        for part in parts:
-            kind = part if not isinstance(part, str) else self.children.kind(part)
+        known, left = self._packed, MOST_KINDS
+        for kind, part in {self._kind(part): part for part in parts}.items():
             if kind not in known:
                 self.ledger.work.charge(6 + sum(len(gang.pending) for gang in self._gangs([part])) // 2)
                 known[kind] = kinds_in_packing(part, self.children.gangs, self.ledger.table)
-            kinds[kind] = known[kind]
-        numbers = [number for number in kinds.values() if number is not None]
-        return len(numbers) == len(kinds) and sum(numbers) <= MOST_KINDS
+            number = known[kind]
+            if number is None or number > left:  # of 128 different children most need not be read
+                return False
+            left -= number
+        return True
+
+    def _kind(self, part: Part) -> object:
+        return self.children.kind(part) if isinstance(part, str) else part
 
     def _part(self, name: str, parts: Sequence[Part], *, beside: Sequence[Made] = (), apart: bool = False) -> Verdict:
         """Decide gangs as a group, or do as an earlier plan decided. Out of work, it leaves the ledger unchanged.
