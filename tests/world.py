@@ -289,6 +289,7 @@ class World:
         for action in actions:
             match action:
                 case Bind():
+                    assert self.state.may_send(action), f"{action.name} was just decided, and may not be sent"
                     self.sent.append(action)
                     self.unanswered.append(action)
                     continue

@@ -68,7 +68,7 @@ class Starts:
     ) -> None:
         ready = [each for each in members if is_ready(each) and each.pod.uid not in failed]
         if self._suffice(group, ready):  # the last look at all nodes, before the first bind leaves (B2)
-            closed = {each.pod.uid: each.node for each in ready if not self._cluster.takes(each.pod, each.node)}
+            closed = {each.pod.uid: each.node for each in ready if not self._cluster.takes(each.pod, each.node, group)}
             failed |= {uid: f'node "{node}" no longer fits the pod' for uid, node in closed.items()}
             ready = [each for each in ready if each.pod.uid not in closed]
         if self._suffice(group, ready):

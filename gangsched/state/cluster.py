@@ -272,11 +272,11 @@ class Cluster:
             for name, _ in pod.shape.requests
         )
 
-    def takes(self, pod: Pod, node: str) -> bool:
-        """Whether the node of a held or bound `pod` exists, is schedulable and has room for all its pods."""
+    def takes(self, pod: Pod, node: str, group: str) -> bool:
+        """Whether the node of a held or bound `pod` is schedulable and has its room beside promises to other groups."""
         promised: Counter[str] = Counter()
         for each in self._promises.on(node):
-            if each.pod.priority >= pod.priority:
+            if each.pod.priority >= pod.priority and each.group != group:
                 promised.update(dict(each.pod.shape.requests))
                 promised.subtract(dict(each.freed))
         if not self._holds(pod, node, promised):

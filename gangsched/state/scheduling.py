@@ -381,7 +381,7 @@ class SchedulingState:
         member = self.members.get(bind.uid)
         if member is None or member.node != bind.node:  # the pod is gone or bound elsewhere, as the server will say
             return bind.node in self.cluster.nodes
-        return self.cluster.takes(member.pod, member.node)
+        return self.cluster.takes(member.pod, member.node, self.registry.group_of.get(member.gang, member.gang))
 
     # --- time, and reports ------------------------------------------------------------------------------------------
 

@@ -58,6 +58,11 @@ def the_disruption_mode_of_native_pod_groups_is_ignored(_: Any) -> Any:
     return lambda pod_group: None
 
 
+@bug("V10", "state.preemption.nominees:is_whole", VICTIMS)
+def a_tree_that_starts_keeps_what_was_promised_to_it(_: Any) -> Any:
+    return lambda group, registry: group.tree is None
+
+
 @bug("I9", "visibility.reviews.parts:_Parts._fits", "unit/visibility/reviews/test_review.py")
 def every_part_of_a_reviewed_tree_fits(_: Any) -> Any:
     return lambda self, gang_id: True

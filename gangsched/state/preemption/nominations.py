@@ -238,7 +238,7 @@ class Nominations:
     def planned(self, group: GroupRecord, verdict: Verdict, now_s: float) -> list[Action]:
         """Begin, continue or end the nomination after a committed verdict on the group."""
         record = self._of_group.get(group.id)
-        started = bool(verdict.binds) and self._has_started(group)
+        started = bool(verdict.binds) and nominees.is_whole(group, self._registry)
         if started:
             back_off.reset(group)
             self.journal.started(group)
@@ -413,13 +413,6 @@ class Nominations:
             self.promised.keep(heir)
             self.promised.changed()
             self._stale.add(heir.id)
-
-    def _has_started(self, group: GroupRecord) -> bool:
-        """Whether every gang of the group is whole; of a tree, as many as its minimum."""
-        gangs = [self._registry.gangs[gang_id] for gang_id in nominees.chosen_gangs(group, (), self._registry)]
-        waiting = nominees.waiting(group, self._registry)
-        whole = [not waiting if gang.plain else gang.passed is not None and not gang.incomplete for gang in gangs]
-        return bool(whole) and all(whole)
 
     def monotonic_s(self, wall_s: float) -> float:
         """Convert epoch seconds to monotonic seconds, as of the last `look`."""

@@ -81,6 +81,21 @@ def chosen_gangs(group: GroupRecord, have: Container[str], registry: Registry) -
     return found if has_minimum(group.tree, found.__contains__) else ()
 
 
+def is_whole(group: GroupRecord, registry: Registry) -> bool:
+    """Whether every gang of the group has been permitted and is whole; of a tree, as many as its minimum.
+
+    Of the records: a verdict that has just been committed is not in the views before the next refresh.
+    """
+
+    def has_all(gang_id: str) -> bool:
+        gang = registry.gangs[gang_id]
+        return not waiting(group, registry) if gang.plain else gang.passed is not None and not gang.incomplete
+
+    if group.tree is not None:
+        return has_minimum(group.tree, has_all) and any(map(has_all, group.gangs))
+    return all(map(has_all, group.gangs))
+
+
 def needs(gang: Gang) -> int:
     """Number of members that still need a node to reach the minimum, or to be whole again (semantics V1)."""
     if gang.plain:

@@ -235,3 +235,16 @@ def test_a_child_is_kept_if_another_one_ends_before_its_eviction() -> None:
     world.delete(*(each for each in pods if each.name.startswith("r0")))
     world.state.refresh(world.now_s)
     assert "a tree of which children are to be preempted" in last_look.changed(record, world.state.registry, victims)
+
+
+def test_a_tree_that_preempted_starts_on_the_room_that_was_promised_to_it() -> None:
+    """V10, B2: its promise ends with its Permit and is in no way of its own binds, which are asked for one by one."""
+    world = World(node("a"), node("b"), preempts=True)
+    world.create([pod(f"low-{n}", gpus=8, priority=-10, grace_s=5 * (n + 1)) for n in range(2)])
+    world.settle()
+    world.create(replica("r0", least=2), replica("r1", least=2), replica("r2", least=2))
+    for _ in range(4):
+        world.settle()  # `World` asks about each bind before it is sent
+        world.advance(10)
+    assert len(started_pods(world)) == 2
+    assert not world.state.preemptions.nominations.all()
