@@ -14,7 +14,8 @@ import json
 import math
 import random
 import statistics
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -22,6 +23,7 @@ from typing import Any
 from bench import plan as bench_plan
 from bench.timing import timed_ms
 from gangsched.core.cycle import plan
+from gangsched.core.plan_cache import PlanCache
 from gangsched.model.gang import Group
 from gangsched.model.objects import Node, Shape
 from gangsched.model.plan import Plan
@@ -55,12 +57,11 @@ def measure(part: int, repeat: int) -> list[Mapping[str, Any]]:
     """The figures of every case; each repetition has a snapshot and groups of its own, as after an event."""
     snapshot, occupants = full_cluster(5_000 // part)
     heads = [waiting(f"head{n}", 100 // part, since_s=n) for n in range(8)]
-    memos: dict[str, dict[Hashable, Any]] = {}  # what a case remembers from plan to plan
+    caches: defaultdict[str, PlanCache] = defaultdict(PlanCache)  # by case
 
     def play(case: str, now: Snapshot, queue: Sequence[Group], **fields: Any) -> Plan:
-        memo = memos.setdefault(case, {})
-        reserving = Reserving(limits=LIMITS, wall_s=0.0, occupants=lambda: occupants, memo=memo, **fields)
-        return plan(now, queue, now_s=0.0, reserving=reserving)
+        reserving = Reserving(limits=LIMITS, wall_s=0.0, occupants=lambda: occupants, **fields)
+        return plan(now, queue, now_s=0.0, reserving=reserving, cache=caches[case])
 
     standing = reserved_for(heads, snapshot, lambda: occupants)
     stand = {"standing": standing, "waiting": tuple(heads)}
@@ -107,15 +108,14 @@ def measure_placing(part: int, repeat: int) -> list[Mapping[str, Any]]:
             "wall_s": 0.0,
             "waiting": tuple(heads),
             "standing": reserved_for(heads, snapshot, partial(dict, occupants)),
-            "memo": {},
             "occupants": lambda on=occupants: on,
         }
-        times: dict[str, list[tuple[float, float]]] = {"": [], ", 8 heads stand": []}
+        cache, times = PlanCache(), dict[str, list[tuple[float, float]]]({"": [], ", 8 heads stand": []})
         for turn in range(repeat + 1):
             for name, taken in times.items():
                 now = replace(snapshot, free=snapshot.free.copy())
                 beside = Reserving(**fields) if name else None
-                took = timed_ms(partial(plan, now, [case.group], now_s=0.0, reserving=beside))
+                took = timed_ms(partial(plan, now, [case.group], now_s=0.0, reserving=beside, cache=cache))
                 if turn:  # the first one computes what filters say of each node
                     taken.append(took)
         plain_ms = max(statistics.median(cpu for _, cpu in times[""]), 1e-6)

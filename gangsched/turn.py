@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from gangsched.core.cycle import Limits, plan
+from gangsched.core.plan_cache import PlanCache
 from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.plan import Plan, PlanInput
 from gangsched.model.protocol import Action, RecordEvent
@@ -69,12 +70,14 @@ def plan_and_commit(
     if given.unfinished is None:
         limits = replace(limits, work=max(limits.work // 2, limits.work - state.preemptions.work - state.batches.units))
     began_s = clock()
-    proposal = plan_of(given, now_s, limits=limits, policy=policy)
+    proposal = plan_of(given, now_s, limits=limits, policy=policy, cache=state.plan_cache())
     took_s = clock() - began_s
     return Decided(given, proposal, state.commit(proposal, given.snapshot, now_s=now_s), took_s)
 
 
-def plan_of(given: PlanInput, now_s: float, *, limits: Limits | None, policy: GpuPolicy | None) -> Plan:
+def plan_of(
+    given: PlanInput, now_s: float, *, limits: Limits | None, policy: GpuPolicy | None, cache: PlanCache | None = None
+) -> Plan:
     """Make the plan for this input."""
     return plan(
         given.snapshot,
@@ -86,4 +89,5 @@ def plan_of(given: PlanInput, now_s: float, *, limits: Limits | None, policy: Gp
         preempting=given.preempting,
         looked_at=given.looked_at,
         unfinished=given.unfinished,
+        cache=cache,
     )

@@ -157,6 +157,25 @@ def test_no_two_modules_that_decide_have_one_name() -> None:
     assert {name: count for name, count in names.items() if count > 1} == {}
 
 
+def _carries(source: str) -> set[str]:
+    """The frozen dataclasses that have a field for something that can change: a container, or a cache."""
+    frozen = [
+        node
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.ClassDef) and any("frozen=True" in ast.unparse(each) for each in node.decorator_list)
+    ]
+    changing = re.compile(r"\b(dict|list|set|MutableMapping|defaultdict|Counter|\w*(?:Memo|Cache))\b")
+    fields = ((each.name, field) for each in frozen for field in each.body if isinstance(field, ast.AnnAssign))
+    return {name for name, field in fields if changing.search(ast.unparse(field.annotation))}
+
+
+def test_no_input_of_a_plan_carries_a_cache() -> None:
+    """The state hands caches to `plan` beside its input. A node table has facts about its own nodes only."""
+    assert set().union(*(_carries(path.read_text()) for path in (PACKAGE / "model").rglob("*.py"))) == {"NodeTable"}
+    assert _carries("@dataclass(frozen=True)\nclass A:\n    kept: dict[str, int]\n    of: frozenset[str]") == {"A"}
+    assert _carries("@dataclass(frozen=True)\nclass A:\n    kept: CountCache") == {"A"}
+
+
 def test_what_decides_rolls_no_dice() -> None:
     """NumPy has a random generator of its own, which an import contract cannot see."""
     for package in PURE:

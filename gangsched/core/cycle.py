@@ -24,6 +24,7 @@ from gangsched.core.chosen_devices import with_devices
 from gangsched.core.last_ends import LastEnds
 from gangsched.core.messages import placing
 from gangsched.core.permit import missing
+from gangsched.core.plan_cache import PlanCache
 from gangsched.core.plan_queue import PlanQueue
 from gangsched.core.preemption.plan_preemptions import Behind, PlanPreemptions, not_done
 from gangsched.core.progress import Progress
@@ -69,6 +70,7 @@ def plan(
     preempting: PreemptionInput | None = None,
     looked_at: Set[str] = frozenset(),
     unfinished: Unfinished | None = None,
+    cache: PlanCache | None = None,
 ) -> Plan:
     """Decide every group of `queue` that is not `unchanged` on one ledger, at monotonic second `now_s`.
 
@@ -78,10 +80,11 @@ def plan(
     namespaces alternate (Q4). A group that needs more work
     than one plan may do is returned as `unfinished`. The next plan receives it and continues, and spends half of its
     work on other groups. Without `reserving` no reservations are made, and without `preempting` no pod is preempted.
+    `cache` is from earlier plans on the same cluster; it saves work and does not affect decisions.
     """
-    limits = limits or Limits()
-    work = Work()
-    ledger, totals = (Ledger(snapshot, empty=empty, policy=policy, work=work) for empty in (False, True))
+    limits, cache = limits or Limits(), cache or PlanCache()
+    work, counts = Work(), cache.counts
+    ledger, totals = (Ledger(snapshot, empty=empty, policy=policy, work=work, counts=counts) for empty in (False, True))
     if unfinished is not None and unfinished.storage is snapshot.storage:
         ledger.occupancy.storage.needs.known.update(unfinished.claim_needs)
     totals.occupancy.storage.derives_with(ledger.occupancy.storage)
@@ -94,7 +97,9 @@ def plan(
     standing = None
     if reserving is not None and reserving.limits.reservations:
         nominated = preempting.nominated if preempting is not None else {}
-        standing = Standing(reserving, snapshot, ledger, ready, most=limits.work, nominated=nominated)
+        standing = Standing(
+            reserving, snapshot, ledger, ready, most=limits.work, nominated=nominated, cache=cache.reservations
+        )
         if not standing.keeps_order:
             ready.sort(key=standing.order)
     # What is promised to a group is kept from all others until it is looked at, so that it is not put off.
@@ -113,7 +118,7 @@ def plan(
             devices.solve()
         return verdict
 
-    preemptions = PlanPreemptions.of(preempting, ledger, now_s, decided)
+    preemptions = PlanPreemptions.of(preempting, ledger, now_s, decided, cache.running)
     holders = [group for group in ordered if group.holds]
     turns = PlanQueue(ready, unfinished, ledger, limits.work)
     for group in turns:

@@ -12,11 +12,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from operator import itemgetter
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from gangsched.core.filter import may_stay, narrow, restricts, static_fit
+from gangsched.core.filter.count_cache import CountCache
 from gangsched.core.filter.node_resources_fit import room
 from gangsched.core.filter.occupancy import Occupancy
 from gangsched.core.filter.plugin import static_cost
@@ -25,9 +26,8 @@ from gangsched.core.filter.replica_counts import FARTHEST
 from gangsched.core.filter.volumes.storage_use import StorageUse
 from gangsched.core.last_ends import LastEnds
 from gangsched.core.progress import Progress
-from gangsched.core.scope import Scope
+from gangsched.core.scope import RoomKept, Scope
 from gangsched.core.work import Work
-from gangsched.model.gang import Group
 from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.nominated_room import NominatedLevel, Nomination
 from gangsched.model.objects import Pod, Shape
@@ -48,25 +48,21 @@ class _Room:
     seen: int
 
 
-class RoomKept(Protocol):
-    """Protocol of reservations, which keep some groups from using room; `core.reservations.passing` implements it."""
-
-    def narrow(self, shape: Shape, free: Ints, group: Group) -> Ints:
-        """`room[n]`: how many of the `free[n]` pods of `shape` `group` may place on node `n`."""
-
-    def standing(self, group: Group) -> Hashable:
-        """A key that is equal for groups with the same restrictions, until the ledger changes."""
-
-
 class Ledger:
     """Free room during a plan: `free[r][n]` in exact units; `scope` limits the current attempt."""
 
     def __init__(
-        self, snapshot: Snapshot, *, empty: bool = False, policy: GpuPolicy | None = None, work: Work | None = None
+        self,
+        snapshot: Snapshot,
+        *,
+        empty: bool = False,
+        policy: GpuPolicy | None = None,
+        work: Work | None = None,
+        counts: CountCache | None = None,
     ) -> None:
         """Start from the snapshot's free room or, with `empty`, from what the nodes offer when nothing runs on them.
 
-        What is looked at is charged to `work`, which all ledgers of one plan share.
+        All ledgers of one plan share `work`, to which what is read is charged, and of one cluster `counts` of its pods.
         """
         self.table = snapshot.table
         self.resources: Mapping[str, int] = snapshot.resources
@@ -84,7 +80,7 @@ class Ledger:
             snapshot.table,
             snapshot.resources,
             self.free,
-            PodCounts(snapshot.table, snapshot.pods_by_node, self.work),
+            PodCounts(snapshot.table, snapshot.pods_by_node, self.work, counts),
             StorageUse(snapshot.table, snapshot.storage, self.work, snapshot.served),
             self.work,
         )
@@ -259,21 +255,14 @@ class Ledger:
                 row = self.resources.get(name)
                 if row is not None:
                     amounts[row, node] -= amount
-        undo = partial(Ledger._take_back_moved, pods=pods, where=nodes, amounts=amounts, sign=1)
-        self._journal.append(undo)
-        self._add_many(amounts)
-        self.occupancy.come(pods, nodes)
+        self._shift(pods, nodes, amounts, 1)
 
     def release_many(self, pods: Sequence[Pod], nodes: Ints, amounts: Ints, *, claiming: Sequence[int] = ()) -> None:
         """Release the room of pods of any shapes at once: `pods[i]` on `nodes[i]`, `amounts[r][n]` in total.
 
         `claiming` are the indices of pods with claims.
         """
-        where = nodes.tolist()
-        undo = partial(Ledger._take_back_many, pods=pods, where=where, amounts=amounts, claiming=claiming)
-        self._journal.append(undo)
-        self._add_many(amounts)
-        self.occupancy.leave(pods, where, claiming)
+        self._shift(pods, nodes.tolist(), amounts, -1, claiming)
 
     def respect_nominations(self, priority: int, *, but: str = "") -> None:
         """Reserve the room of nominated pods with at least `priority`, except those of group `but`.
@@ -308,10 +297,7 @@ class Ledger:
         index, asked = self.table.index, -sign * level.asked
         there = [(each.pod, index[each.node]) for each in level.filtered.values() if each.node in index]
         pods, where = [pod for pod, _ in there], [node for _, node in there]
-        undo = partial(Ledger._take_back_moved, pods=pods, where=where, amounts=asked, sign=sign)
-        self._journal.append(undo)
-        self._add_many(asked)
-        self.occupancy.come(pods, where) if sign > 0 else self.occupancy.leave(pods, where, ())
+        self._shift(pods, where, asked, sign, [i for i, pod in enumerate(pods) if pod.claims])
         self.count_on(level.in_use, sign)
 
     def fulfill(self, group: str, uids: Set[str]) -> None:
@@ -427,15 +413,24 @@ class Ledger:
         self._add(pods[0].shape, nodes, counts)
         self.occupancy.take_back(pods, where, sign)
 
-    def _take_back_many(
-        self, pods: Sequence[Pod], where: Sequence[int], amounts: Ints, claiming: Sequence[int]
+    def _shift(
+        self, pods: Sequence[Pod], where: Sequence[int], amounts: Ints, sign: int, claiming: Sequence[int] = ()
+    ) -> None:
+        """Reserve (+1) or release (-1) room for pods of any shapes: `amounts[r][n]` more are free then, in total."""
+        self._journal.append(
+            partial(Ledger._shift_back, pods=pods, where=where, amounts=amounts, leaves=claiming if sign < 0 else None)
+        )
+        self._add_many(amounts)
+        self.occupancy.come(pods, where) if sign > 0 else self.occupancy.leave(pods, where, claiming)
+
+    def _shift_back(
+        self, pods: Sequence[Pod], where: Sequence[int], amounts: Ints, leaves: Sequence[int] | None
     ) -> None:
         self._add_many(-amounts)
-        self.occupancy.take_back_leave(pods, where, claiming)
-
-    def _take_back_moved(self, pods: Sequence[Pod], where: Sequence[int], amounts: Ints, sign: int) -> None:
-        self._add_many(-amounts)
-        self.occupancy.take_back(pods, where, sign)
+        if leaves is None:
+            self.occupancy.take_back(pods, where, 1)
+        else:
+            self.occupancy.take_back_leave(pods, where, leaves)
 
     def _add_many(self, amounts: Ints) -> None:
         self.free += amounts

@@ -1,8 +1,7 @@
-"""The pods on each node, and the counts that filters need of them.
+"""The pods on each node, and the questions that filters ask about them (`core.filter.count_cache` answers them).
 
 Invariant: a `PodsByNode` is immutable. A question, such as how many pods a term selects, is a pure function of the pods
-on one node. Answers are cached per node and version, so that repeating a question reads only nodes whose pods changed.
-All objects of one node table share the cache; a version never stands for two different sets of pods.
+on one node. A version never stands for two different sets of pods, whatever the node table.
 """
 
 from __future__ import annotations
@@ -22,9 +21,6 @@ Ints: TypeAlias = npt.NDArray[np.int64]
 Residents: TypeAlias = Mapping[str, Pod]
 TermOwner: TypeAlias = tuple[Shape, str]
 """Pods of one shape in one namespace that state inter-pod terms; the namespace says which pods the terms mean."""
-
-MEMO_LIMIT = 1_000
-"""Questions remembered in one age; beyond it a new age begins (80 KB each on 5,000 nodes)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,43 +95,6 @@ class UsingPort:
 Question: TypeAlias = Selected | OwnedBy | UsingPort
 
 
-@dataclass(slots=True)
-class CachedCounts:
-    """`counts[node]` as of `versions[node]`."""
-
-    counts: Ints
-    versions: Ints
-
-
-class Memo:
-    """Cached answers by question. An answer that was not used for one and a half ages is dropped, with the pods that it
-    refers to.
-    """
-
-    def __init__(self) -> None:
-        self._young: dict[Question, CachedCounts] = {}
-        self._old: dict[Question, CachedCounts] = {}
-
-    def __len__(self) -> int:
-        return len(self._young) + len(self._old)
-
-    def answer(self, question: Question, size: int) -> CachedCounts:
-        """The cached answer for `size` nodes; a new answer is outdated for every node."""
-        answer = self._young.get(question)
-        if answer is None:
-            if len(self._young) >= MEMO_LIMIT:
-                self.new_age()
-            answer = self._old.pop(question, None)
-            if answer is None:
-                answer = CachedCounts(np.zeros(size, dtype=np.int64), np.full(size, -1, dtype=np.int64))
-            self._young[question] = answer
-        return answer
-
-    def new_age(self) -> None:
-        """Drop answers not used since the last age began."""
-        self._young, self._old = {}, self._young
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class PodsByNode:
     """`residents[node]`: the pods by uid, with node indexes as in the node table, as of `versions[node]`.
@@ -148,22 +107,4 @@ class PodsByNode:
     versions: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     term_owners: tuple[TermOwner, ...] = ()
     namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    memo: Memo = field(default_factory=Memo)
     peers: PeerNumbers = field(default_factory=PeerNumbers)
-
-    def stale(self, question: Question) -> tuple[int, int]:
-        """Number of nodes that `counts` would have to read for this question, and a lower bound of the number of their
-        pods.
-        """
-        answer = self.memo.answer(question, len(self.residents))
-        nodes = np.flatnonzero(answer.versions != self.versions).tolist()
-        return len(nodes), sum(len(self.residents[node]) for node in nodes)
-
-    def counts(self, question: Question) -> Ints:
-        """`counts[node]`: pods that the question counts; a copy. Reads only nodes that changed."""
-        answer, counts = self.memo.answer(question, len(self.residents)), question.counts
-        stale = np.flatnonzero(answer.versions != self.versions)
-        there = [self.residents[node] for node in stale.tolist()]
-        answer.counts[stale] = [sum(map(counts, pods.values())) if pods else 0 for pods in there]
-        answer.versions[stale] = self.versions[stale]
-        return answer.counts.copy()

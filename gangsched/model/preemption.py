@@ -71,7 +71,7 @@ class RunningPod(NamedTuple):
     """A pod bound to `node` that has not ended; `gang` is its gang's id, "" for a plain pod.
 
     `leaving`: it is terminating, or is a victim of a nomination in progress. `mark` is a version number that is unique
-    within its memo, 0 if it has none.
+    among all plans of one state, 0 if it has none.
     """
 
     pod: Pod
@@ -109,30 +109,19 @@ class Budget(NamedTuple):
     uids: frozenset[str]
 
 
-class RunningMemo:
-    """Cache for `core.preemption` about running pods, passed to the next plan; only results of pure functions."""
-
-    __slots__ = ("table",)
-
-    def __init__(self) -> None:
-        self.table: object = None
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Running:
     """All pods that may be evicted or are leaving, in any order.
 
     A pod that is not in `pods` is never a victim, nor is its core (the group that would be evicted with it). `gangs`
     has every gang that a pod names, and all gangs of its group with bound members. An unchanged pod has the same mark
-    in the next plan. If `memo` is the same object as in the last plan, only changed pods are read. Until the input is
-    `whole`, no group preempts; later plans receive the missing pods. `units` are the units of work (`core.work`) that
-    reading took.
+    in the next plan. Until the input is `whole`, no group preempts; later plans receive the missing pods. `units` are
+    the units of work (`core.work`) that reading took.
     """
 
     pods: Sequence[RunningPod]
     gangs: Sequence[RunningGang] = ()
     budgets: Sequence[Budget] = ()
-    memo: RunningMemo = field(default_factory=RunningMemo)
     whole: bool = True
     units: int = 0
 

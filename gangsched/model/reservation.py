@@ -8,10 +8,10 @@ a plan does not decide its head (semantics H12). Times ending in `_s` are epoch 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from gangsched.model.backfill import BackfillOrder
 from gangsched.model.gang import Group, Placement
@@ -166,9 +166,9 @@ class Reserving:
     last plan, in order. Those of groups in `stale` must be recomputed; those of groups in `ended` end, for the reasons
     given there. `waiting` are groups that were refused for room in earlier plans: heads and candidates. `known` says,
     by group id, why a group has no reservation, while nothing that this depends on has changed. A plan recomputes at
-    most `made_at_most` reservations; the first plan after a start recomputes all (H16). `memo` is a cache between
-    plans and does not affect decisions. `last_ends`, called only when a group of known run time is placed, returns the
-    latest end of a pod with accelerators on each node, -inf for none (H10).
+    most `made_at_most` reservations; the first plan after a start recomputes all (H16). `last_ends`, called only
+    when a group of known run time is placed, returns the latest end of a pod with accelerators on each node, -inf for
+    none (H10).
     """
 
     limits: ReservationLimits
@@ -180,7 +180,6 @@ class Reserving:
     known: Mapping[str, NotReserved] = field(default_factory=dict)
     last_ends: Callable[[NodeTable], Floats] | None = None
     made_at_most: int = 2
-    memo: MutableMapping[Hashable, Any] = field(default_factory=dict)
     ended: Mapping[str, NotReserved] = field(default_factory=dict)
 
 

@@ -15,9 +15,10 @@ from dataclasses import replace
 import numpy as np
 
 from gangsched.core.filter import static_fit
+from gangsched.core.filter.count_cache import CountCache
 from gangsched.model.nominated_room import ColumnLayout, Nomination
 from gangsched.model.objects import Node, Pod
-from gangsched.model.pods_by_node import Memo, PodsByNode, Residents, TermOwner
+from gangsched.model.pods_by_node import PodsByNode, Residents, TermOwner
 from gangsched.model.resources import AMOUNT_LIMIT, OVERFULL, PODS
 from gangsched.model.snapshot import Ints, NodeTable, Snapshot
 from gangsched.state.replicas import Replicas
@@ -59,7 +60,7 @@ class Cluster:
         self._rows: list[Residents] = []
         self._versions: Ints = np.zeros(0, dtype=np.int64)
         self._version = 0
-        self._memo = Memo()
+        self.counts = CountCache()  # of the pods that snapshots show, for all ledgers
         self._shown = 0
         self._term_owners: dict[TermOwner, int] = {}
         self.replicas = Replicas()
@@ -321,9 +322,9 @@ class Cluster:
         self._unshown.clear()
         self._shown += 1
         if self._shown % SNAPSHOTS_IN_AN_AGE == 0:
-            self._memo.new_age()
+            self.counts.new_age()
         owners, peers = tuple(self._term_owners), self.replicas.shown(self._residents)
-        return PodsByNode(tuple(self._rows), versions, owners, self.namespaces, self._memo, peers)
+        return PodsByNode(tuple(self._rows), versions, owners, self.namespaces, peers)
 
     def take_moved(self) -> set[str]:
         """Nodes whose pods changed or that were deleted since the last call (semantics V25)."""
@@ -406,7 +407,6 @@ class Cluster:
         if self._stale_table:
             self._table = NodeTable.of(self._nodes.values(), self._table)
             self._stale_table = False
-            self._memo = Memo()
             self._rows = [self._residents.get(name, NOBODY) for name in self._table.names]
             self._versions = np.arange(len(self._rows), dtype=np.int64) + self._version + 1
             self._version += len(self._rows)

@@ -207,7 +207,7 @@ def _domains(state: SchedulingState, group: GroupRecord | None, now_s: float) ->
     """The best domains of the levels that a waiting group requires, by the room that is free now."""
     if group is None:
         return []
-    ledger = Ledger(state.snapshot(), policy=state.registry.policy)
+    ledger = Ledger(state.snapshot(), policy=state.registry.policy, counts=state.cluster.counts)
     return [each._asdict() for each in best_domains(state.registry.group(group.id, now_s), ledger)]
 
 

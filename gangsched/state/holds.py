@@ -75,7 +75,7 @@ class Holds:
         """Groups that hold on nodes that were freed, or where a hold is lost to others, are planned anew (R3, F1)."""
         if not self._holding or not (freed or moved):
             return
-        ledger = Ledger(self._cluster.snapshot())
+        ledger = Ledger(self._cluster.snapshot(), counts=self._cluster.counts)
         for record in self._holding:
             group = self._registry.group(record.id, now_s)
             held = [placed for gang in group.gangs for placed in gang.held]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from gangsched.core.plan_cache import PlanCache
 from gangsched.core.reserve import Ledger
 from gangsched.model.gang import Group
 from gangsched.model.plan import Plan, PlanInput
@@ -331,6 +332,14 @@ class SchedulingState:
             preempting=preempting,
         )
 
+    def plan_cache(self) -> PlanCache:
+        """What earlier plans of this state have kept for the next one."""
+        return PlanCache(self.cluster.counts, self.preemptions.running.cache, self.reservations.cache)
+
+    def glance_cache(self) -> PlanCache:
+        """The same for plans of `glance_input`, whose reservations are none of this state's."""
+        return PlanCache(self.cluster.counts, self.preemptions.running.cache)
+
     def snapshot(self) -> Snapshot:
         """Current snapshot of the cluster."""
         return self.cluster.snapshot()
@@ -344,13 +353,13 @@ class SchedulingState:
         self.refresh(now_s, in_turn=False)
         actions: list[Action] = []
         told: dict[str, int] = {}
-        newest = Ledger(self.cluster.snapshot()) if self.cluster.snapshot() is not snapshot else None
+        newest = self._newest() if self.cluster.snapshot() is not snapshot else None
         told_on = self._open_room(snapshot)
         for verdict in plan.verdicts:
             group = self.registry.groups.get(verdict.group)
             changed = group is None or group.generation != verdict.generation
             if group is None or changed or not (newest is None or self._committer.still_fits(verdict, newest, told_on)):
-                newest = newest if newest is not None else Ledger(self.cluster.snapshot())
+                newest = newest if newest is not None else self._newest()
             else:
                 actions += self._committer.commit(group, verdict, told_on, now_s)
                 actions += self.preemptions.planned(group, verdict, now_s)
@@ -375,6 +384,9 @@ class SchedulingState:
             self.reports.reserved(plan.reservations, now_s=now_s, wall_s=self.reservations.wall_s(now_s))
         self.preemptions.nominations.follow()
         return actions
+
+    def _newest(self) -> Ledger:
+        return Ledger(self.cluster.snapshot(), counts=self.cluster.counts)
 
     def may_send(self, bind: Bind) -> bool:
         """Whether a bind may be sent (again): its node exists, is schedulable and holds the pod's room (B2)."""

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import count
-from typing import Any
 
 import pytest
 
+from gangsched.core.reservations.records import ReservationCache
 from gangsched.model.objects import Node
 from gangsched.model.resources import PODS
 from gangsched.model.snapshot import Snapshot
@@ -164,18 +164,11 @@ def test_told_times_are_told_at_all() -> None:
     assert sum(at_s < math.inf for at_s in simulator.promises.told_s.values()) > 3
 
 
-class Forgetful(dict[Hashable, Any]):
-    """Remembers nothing."""
-
-    def __setitem__(self, key: Hashable, value: Any) -> None:
-        """Keep nothing."""
-
-
 class Amnesiac(Simulator):
     """Counts everything anew in each plan."""
 
     def _settle(self) -> None:
-        self._state.reservations.memo = Forgetful()
+        self._state.reservations.cache = ReservationCache()
         super()._settle()
 
 

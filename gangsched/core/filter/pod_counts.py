@@ -15,6 +15,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from gangsched.core.filter.count_cache import CountCache
 from gangsched.core.filter.replica_counts import ReplicaCounts, SpreadCost
 from gangsched.core.work import Work
 from gangsched.model.inter_pod import PodTerm, selects
@@ -70,8 +71,11 @@ class ExistingTerms:
 class PodCounts:
     """Pods per topology domain, including the moves of this plan."""
 
-    def __init__(self, table: NodeTable, pods_by_node: PodsByNode, work: Work | None = None) -> None:
+    def __init__(
+        self, table: NodeTable, pods_by_node: PodsByNode, work: Work | None = None, cache: CountCache | None = None
+    ) -> None:
         self.table = table
+        self._cache = CountCache() if cache is None else cache
         self._work = Work() if work is None else work
         self._pods_by_node = pods_by_node
         self._term_owners = dict.fromkeys(pods_by_node.term_owners)
@@ -252,7 +256,7 @@ class PodCounts:
 
     def _cost_of_start(self, question: Question) -> int:
         """Units of the first count of a question: each pod on a node that changed since it was last asked."""
-        nodes, pods = self._pods_by_node.stale(question)
+        nodes, pods = self._cache.stale(question, self._pods_by_node)
         return 20 + len(self.table) // 120 + nodes // 4 + pods * question.cost
 
     def _start(self, question: Question, topology_key: str, eligible: Eligible | None) -> DomainCounts:
@@ -264,5 +268,5 @@ class PodCounts:
         exists = np.zeros(size + 1, dtype=np.bool_)
         exists[codes[inside]] = True
         if len(self._pods_by_node.residents) == len(codes):
-            np.add.at(counts, codes[inside], self._pods_by_node.counts(question)[inside])
+            np.add.at(counts, codes[inside], self._cache.counts(question, self._pods_by_node)[inside])
         return DomainCounts(counts, codes, mask, exists)

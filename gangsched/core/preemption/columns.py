@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gangsched.core.preemption.budgets import Budgets
-from gangsched.core.preemption.pod_table import Names, PodTable
+from gangsched.core.preemption.pod_table import Names, PodTable, PodTableCache
 from gangsched.core.reserve import Ledger
 from gangsched.model.objects import Pod
 from gangsched.model.preemption import (
@@ -77,9 +77,16 @@ class RunningColumns:
     _gone: Departed | None = None
 
     @classmethod
-    def of(cls, running: Running, settings: PreemptionSettings, wall_s: int, ledger: Ledger) -> RunningColumns:
+    def of(
+        cls,
+        running: Running,
+        settings: PreemptionSettings,
+        wall_s: int,
+        ledger: Ledger,
+        cache: PodTableCache | None = None,
+    ) -> RunningColumns:
         """Build the columns of running pods under the administrator's settings."""
-        table = PodTable.of(running)
+        table = (cache or PodTableCache()).table(running)
         names, priority = table.names, table.field("priority")
         gang_index = {gang.id: g for g, gang in enumerate(running.gangs)}
         gang = _lookup([gang_index.get(name, -2) for name in names.gangs], table.field("gang"), none=-1)

@@ -19,7 +19,7 @@ from gangsched.core.preemption.attempt import Attempt, Found
 from gangsched.core.preemption.columns import RunningColumns
 from gangsched.core.preemption.holding_back import preempts_soon, wanted
 from gangsched.core.preemption.needed_sums import NeededSums
-from gangsched.core.preemption.pod_table import PodTable
+from gangsched.core.preemption.pod_table import PodTableCache
 from gangsched.core.preemption.preemptor import Preemptor, preemptor_of, refused_for_room
 from gangsched.core.queue_sort import group_key
 from gangsched.core.reservations.heads import needed, waiting_since_s
@@ -76,6 +76,7 @@ class PlanPreemptions:
     ledger: Ledger
     now_s: float
     decide: Decide
+    cache: PodTableCache = field(default_factory=PodTableCache)
     made: int = 0
     gave: dict[str, Verdict] = field(default_factory=dict)
     alike: Sequence[Group] = ()
@@ -88,14 +89,15 @@ class PlanPreemptions:
     _in_vain: dict[Hashable, tuple[int, NotHelpful]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, given: PreemptionInput | None, ledger: Ledger, now_s: float, decide: Decide) -> PlanPreemptions | None:
+    def of(
+        cls, given: PreemptionInput | None, ledger: Ledger, now_s: float, decide: Decide, cache: PodTableCache
+    ) -> PlanPreemptions | None:
         """Set up the preemptions of a plan; None if preemption is off."""
         if given is None or given.settings.scope is VictimScope.OFF:
             return None
-        if (held_back := given.held_back) is None:
-            return cls(given, ledger, now_s, decide)
-        ledger.held_back[held_back.group] = held_back.right, ledger.table.having(held_back.nodes)
-        return cls(given, ledger, now_s, decide, _first=held_back.rank)
+        if (first := given.held_back) is not None:
+            ledger.held_back[first.group] = first.right, ledger.table.having(first.nodes)
+        return cls(given, ledger, now_s, decide, cache, _first=first and first.rank)
 
     def turn(
         self, group: Group, verdict: Verdict, holders: Sequence[Group], behind: Behind = nobody
@@ -283,7 +285,7 @@ class PlanPreemptions:
             self._running = self.given.running(self.ledger.work.left)
             self.unpaid = self._running.units
             if not self._running.whole:
-                PodTable.of(self._running)  # so that the plan which knows all need not read it
+                self.cache.table(self._running)  # so that the plan which knows all need not read it
         return self._running
 
     def _knows_what_runs(self) -> bool:
@@ -295,7 +297,7 @@ class PlanPreemptions:
         if self._columns is None:
             given = self.given
             self.ledger.work.charge(sum(len(each.uids) for each in self.running.budgets) // COVERED_A_UNIT)
-            self._columns = RunningColumns.of(self.running, given.settings, given.wall_s, self.ledger)
+            self._columns = RunningColumns.of(self.running, given.settings, given.wall_s, self.ledger, self.cache)
         return self._columns
 
     def _at_once(self, group: Group, verdict: Verdict, found: Found) -> dict[str, Verdict]:

@@ -81,20 +81,6 @@ class PodTable:
     names_at_first: int
     columns: Ints
 
-    @classmethod
-    def of(cls, running: Running) -> PodTable:
-        """Build the table of the running pods."""
-        last, pods = running.memo.table, running.pods
-        marks = np.fromiter(map(_MARK, pods), dtype=np.int64, count=len(pods))
-        made = _after(last, pods, marks) if isinstance(last, PodTable) else None
-        if made is None:
-            names = Names({}, {}, {}, {})
-            columns = _read(pods, names)
-            made = cls(pods, marks, names, len(names), columns)
-        at_first = made.names_at_first if running.whole else len(made.names)
-        running.memo.table = replace(made, pods=(), names_at_first=at_first)
-        return made
-
     def ordinals(self, of: Ints) -> Ints:
         """Numbers at the end of these pods' names, as in indexed Jobs; 0 without one.
 
@@ -112,6 +98,26 @@ class PodTable:
         """A column by name, except `ordinal`. Read-only."""
         found: Ints = self.columns[FIELDS.index(name)]
         return found
+
+
+class PodTableCache:
+    """The table of the last plan, without its pods."""
+
+    def __init__(self) -> None:
+        self.last: PodTable | None = None
+
+    def table(self, running: Running) -> PodTable:
+        """The table of the running pods; those that are in the last one are not read again."""
+        pods = running.pods
+        marks = np.fromiter(map(_MARK, pods), dtype=np.int64, count=len(pods))
+        made = _after(self.last, pods, marks) if self.last is not None else None
+        if made is None:
+            names = Names({}, {}, {}, {})
+            columns = _read(pods, names)
+            made = PodTable(pods, marks, names, len(names), columns)
+        at_first = made.names_at_first if running.whole else len(made.names)
+        self.last = replace(made, pods=(), names_at_first=at_first)
+        return made
 
 
 def _after(last: PodTable, pods: Sequence[RunningPod], marks: Ints) -> PodTable | None:

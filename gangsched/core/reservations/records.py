@@ -15,15 +15,34 @@ import numpy as np
 from gangsched.core.reservations.heads import Head, head_of
 from gangsched.core.reservations.new_reservation import Reservation
 from gangsched.core.reservations.passing import Kept, add
+from gangsched.core.reservations.timeline import OccupantColumns
 from gangsched.core.reserve import Ledger
 from gangsched.model.gang import Group, Placement
 from gangsched.model.objects import Shape
 from gangsched.model.reservation import Blocker, Occupant, Reserved, Reserving
-from gangsched.model.snapshot import Ints
+from gangsched.model.snapshot import Ints, NodeTable
 
 T = TypeVar("T")
 There: TypeAlias = tuple[Sequence[Occupant], ...]
 """The occupants of each node of a reservation, in the order of its nodes."""
+
+
+class ReservationCache:
+    """What plans keep about reservations and candidates for the next ones, by group and kind of result."""
+
+    def __init__(self) -> None:
+        self.results: dict[tuple[str, str], tuple[Any, ...]] = {}
+        self.columns = OccupantColumns()
+        self.fitting: tuple[NodeTable | None, Mapping[str, int]] = (None, {})
+        """Candidates that start on the empty cluster of this node table, with the generations of their groups."""
+
+    def __len__(self) -> int:
+        return len(self.results)
+
+    def clear(self) -> None:
+        """Forget everything, and with it the pods that are gone."""
+        self.results.clear()
+        self.columns, self.fitting = OccupantColumns(), (None, {})
 
 
 class Records:
@@ -31,8 +50,9 @@ class Records:
     `ledger`.
     """
 
-    def __init__(self, given: Reserving, ledger: Ledger) -> None:
+    def __init__(self, given: Reserving, ledger: Ledger, cache: ReservationCache) -> None:
         self._given = given
+        self._results = cache.results
         self._ledger = ledger
 
     def head(self, group: Group) -> Head | None:
@@ -109,9 +129,8 @@ class Records:
 
     def forget(self, standing: Container[str]) -> None:
         """Drop the records of groups that are not `standing`."""
-        memo = self._given.memo
-        for key in [key for key in memo if isinstance(key, tuple) and key[1] not in standing]:
-            del memo[key]
+        for key in [key for key in self._results if key[1] not in standing]:
+            del self._results[key]
 
     def _facts(self, each: Reservation) -> tuple[Any, ...]:
         """Facts on which a reservation's room depends; mostly the same objects as before, so comparing is quick."""
@@ -121,18 +140,18 @@ class Records:
         """Read anew only when the occupants of any node are others than before."""
         occupants, table = self._given.occupants(), self._ledger.table
         key = "there", each.head.group.id
-        known = self._given.memo.get(key)
+        known = self._results.get(key)
         if known is None or not (known[0] is occupants and known[1] is each and known[2] is table):
             there = tuple([occupants.get(table.names[node], ()) for node in each.nodes.tolist()])
-            known = self._given.memo[key] = occupants, each, table, there
+            known = self._results[key] = occupants, each, table, there
         found: There = known[-1]
         return found
 
     def _recall(self, what: str, group: str, facts: tuple[Any, ...], make: Callable[[], T]) -> T:
         """The result of `make` for these facts, cached from plan to plan for each group."""
-        known = self._given.memo.get((what, group))
+        known = self._results.get((what, group))
         if known is None or known[0] != facts:
-            known = self._given.memo[what, group] = facts, make()
+            known = self._results[what, group] = facts, make()
         made: T = known[1]
         return made
 

@@ -20,8 +20,8 @@ from gangsched.core.reservations.heads import LATER, Head, empty_ledger, find_he
 from gangsched.core.reservations.kept_for import kept_for
 from gangsched.core.reservations.new_reservation import Reservation, make_reservations
 from gangsched.core.reservations.passing import Backfill, Kept, add
-from gangsched.core.reservations.records import Records
-from gangsched.core.reservations.timeline import OccupantColumns, Timeline
+from gangsched.core.reservations.records import Records, ReservationCache
+from gangsched.core.reservations.timeline import Timeline
 from gangsched.core.reserve import Ledger
 from gangsched.core.work import OutOfWork
 from gangsched.model.backfill import BackfillOrder
@@ -41,8 +41,6 @@ WORK: Final = 12_000
 """Units of each plan for reservations (`core.work`)."""
 MISSED_S: Final = 5.0
 """How long ago a promised start is missed: pods take time to go."""
-FIT: Final = "fit"
-"""Names, between plans, the heads that fit."""
 
 
 class Standing:
@@ -59,6 +57,7 @@ class Standing:
         *,
         most: float = inf,
         nominated: Container[str] = (),
+        cache: ReservationCache | None = None,
     ) -> None:
         """`ready` are the groups whose turn comes in this plan, `most` the units of work that they take at most.
 
@@ -69,7 +68,8 @@ class Standing:
         self._snapshot = snapshot
         self._ledger = ledger
         self._in_turn = {group.id: group for group in ready}
-        self._records = Records(reserving, ledger)
+        self._cache = ReservationCache() if cache is None else cache
+        self._records = Records(reserving, ledger, self._cache)
         self._left = reserving.made_at_most
         self._looks = LOOKS
         self._units = WORK
@@ -195,7 +195,7 @@ class Standing:
         except OutOfWork:
             self._left = 0
             new = {each: self._heads[each].group.generation for each in self._heads if each in self._entitled}
-            self._given.memo[FIT] = self._snapshot.table, new
+            self._cache.fitting = self._snapshot.table, new
             return None
         finally:
             work.most = may
@@ -205,7 +205,7 @@ class Standing:
         """Heads that the last plan found able to start on the empty cluster before it ran out of work: to look at them
         again would take the work that their reservations need, in every plan.
         """
-        table, generations = self._given.memo.pop(FIT, (None, {}))
+        (table, generations), self._cache.fitting = self._cache.fitting, (None, {})
         if table is not self._snapshot.table:
             return set()
         return {each for each, head in self._heads.items() if generations.get(each) == head.group.generation}
@@ -326,8 +326,7 @@ class Standing:
     def _ends(self) -> Timeline:
         """When those end that run now and that were placed in this plan."""
         if self._timeline is None:
-            columns = self._given.memo.setdefault("columns", OccupantColumns())
-            self._timeline = columns.timeline(self._given.occupants(), self._ledger)
+            self._timeline = self._cache.columns.timeline(self._given.occupants(), self._ledger)
         timeline = self._timeline
         for placed, ends_s in self._placed:
             timeline = timeline.with_reserved(placed, self._given.wall_s, ends_s)

@@ -229,7 +229,7 @@ class Promised:
         snapshot = self._cluster.snapshot()
         known, room = self._room
         if room is None or known is not snapshot:
-            room = Room(snapshot, self)
+            room = Room(snapshot, self, self._cluster.counts)
             self._room = snapshot, room
         return room
 

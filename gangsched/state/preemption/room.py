@@ -13,6 +13,7 @@ from itertools import chain
 from typing import Protocol
 
 from gangsched.core.filter import static_fit
+from gangsched.core.filter.count_cache import CountCache
 from gangsched.core.reserve import Ledger
 from gangsched.model.gang import Placement
 from gangsched.model.nominated_room import Nomination
@@ -54,8 +55,8 @@ class Claims(Protocol):
 class Room:
     """The cluster of one snapshot after all claims are fulfilled."""
 
-    def __init__(self, snapshot: Snapshot, claims: Claims) -> None:
-        self._ledger = Ledger(snapshot)
+    def __init__(self, snapshot: Snapshot, claims: Claims, counts: CountCache | None = None) -> None:
+        self._ledger = Ledger(snapshot, counts=counts)
         self._claims = claims
         self._filled: set[str] = set()
         self._filled_for: Sequence[Placement] = ()

@@ -11,8 +11,9 @@ from collections.abc import Set
 from itertools import count, islice
 from math import inf
 
+from gangsched.core.preemption.pod_table import PodTableCache
 from gangsched.model.gang import Gang
-from gangsched.model.preemption import Running, RunningGang, RunningMemo, RunningPod
+from gangsched.model.preemption import Running, RunningGang, RunningPod
 from gangsched.model.tree import composites_of, gangs_of
 from gangsched.state.groups import Registry
 from gangsched.state.member_store import MemberStore
@@ -42,7 +43,7 @@ class RunningPods:
         self._leaving: set[str] = set()
         self._behind: set[str] = set()  # uids of pods that the next looks begin with
         self.covered = CoveredPods()
-        self._memo = RunningMemo()
+        self.cache = PodTableCache()  # what plans keep of these pods
         self._marks = count(1)
         members.when_gone(self._drop)
 
@@ -75,7 +76,7 @@ class RunningPods:
         is_whole = not self._behind and self.covered.read(budgets, most)
         units += self.covered.compared - before
         covered = tuple(self.covered.of(budgets)) if is_whole else ()
-        return Running(tuple(self._pods.values()), gangs, covered, self._memo, whole=is_whole, units=units)
+        return Running(tuple(self._pods.values()), gangs, covered, whole=is_whole, units=units)
 
     def forget(self, gang_ids: Set[str]) -> None:
         """Drop gangs that are gone."""

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Container, Hashable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any, Final
 
 from gangsched.core.queue_sort import group_key, passing_key
 from gangsched.core.reservations.heads import head_of, rank
+from gangsched.core.reservations.records import ReservationCache
 from gangsched.model.backfill import BackfillOrder
 from gangsched.model.gang import Group
 from gangsched.model.gpu_policy import GpuPolicy
@@ -86,7 +87,7 @@ class StandingReservations:
         self._moved = False
         self._is_first_plan = True
         self._is_outdated = False  # what stands names pods that are gone
-        self.memo: dict[Hashable, Any] = {}  # what plans remember
+        self.cache = ReservationCache()
         self._forget_s = math.inf  # when what is remembered is of no use any more
         self._behind_s = 0.0  # the epoch's second at monotonic second 0
 
@@ -204,7 +205,6 @@ class StandingReservations:
             waiting=tuple(self._registry.group(group_id, now_s) for group_id in sorted(ids)),
             known={each.id: why for each in about if (why := _why_not(each)) is not None},
             made_at_most=max(MADE_AT_MOST, self._limits.reservations if self._is_first_plan else 0),
-            memo=self.memo,
             ended=ended,
         )
 
@@ -230,7 +230,7 @@ class StandingReservations:
         elif now_s >= self._forget_s:
             self._forget_s = now_s + FORGET_S
             self._ends.forget_gone()
-            self.memo.clear()
+            self.cache.clear()
 
     def _look_again(self, now_s: float, wall_s: float) -> None:
         """See what has changed since the last plan that a reservation rests on."""

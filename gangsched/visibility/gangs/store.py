@@ -255,8 +255,9 @@ class GangStore:
     def _ledger(self) -> tuple[Ledger, Ledger]:
         snapshot = self._state.snapshot()
         if self._ledgers is None or self._ledgers[0] is not snapshot:
-            made = Ledger(snapshot, policy=self._policy), Ledger(snapshot, empty=True, policy=self._policy)
-            self._ledgers = snapshot, *made
+            made = Ledger(snapshot, policy=self._policy, counts=self._state.cluster.counts)
+            totals = Ledger(snapshot, empty=True, policy=self._policy)
+            self._ledgers = snapshot, made, totals
         return self._ledgers[1:]
 
 

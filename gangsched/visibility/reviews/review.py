@@ -116,9 +116,9 @@ class Reviewer:
         now_s, wall_s = self._clocks.now_s(), self._clocks.wall_s()
         given = self._state.glance_input(group, now_s, wall_s)
         snapshot = change(given.snapshot) if change is not None else given.snapshot
-        asked = replace(given, snapshot=snapshot)
+        asked, cache = replace(given, snapshot=snapshot), self._state.glance_cache()
         for _ in range(MOST_PLANS):
-            made = plan_of(asked, now_s, limits=self._planning.limits, policy=self._planning.policy)
+            made = plan_of(asked, now_s, limits=self._planning.limits, policy=self._planning.policy, cache=cache)
             verdicts = [each for each in made.verdicts if each.group == group.id]
             if verdicts and (later := _later(verdicts[0])) is None:
                 return Tried(group, verdicts[0], snapshot)
@@ -173,11 +173,14 @@ class Reviewer:
             return []
         return self._domains(registry.group(group_id, self._clocks.now_s()), self._state.snapshot())
 
+    def _ledger(self, snapshot: Snapshot) -> Ledger:
+        return Ledger(snapshot, policy=self._planning.policy, counts=self._state.cluster.counts)
+
     def _domains(self, group: Group, snapshot: Snapshot) -> list[Json]:
         """The best domains of the levels that a group requires, and what each lacks; none if it requires none."""
         return [
             {"domain": each.name, "holds": each.holds, "lacks": each.needed - each.holds, "refutedBy": each.refuted}
-            for each in best_domains(group, Ledger(snapshot, policy=self._planning.policy))
+            for each in best_domains(group, self._ledger(snapshot))
         ]
 
     def advice(self, wanted: Wanted, about: Hypothetical) -> list[str]:

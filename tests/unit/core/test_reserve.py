@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gangsched.core.reserve import Ledger
+from gangsched.model.inter_pod import HostPort, InterPodConstraints
 from gangsched.model.nominated_room import NominatedRoom, Nomination
 from gangsched.model.snapshot import Snapshot
-from tests.builders import GPU, node, pod, snapshot
+from tests.builders import GPU, node, pod, shape, snapshot
+from tests.unit.core.filter.volumes.test_volume_binding import claim, storage, using, volume
 
 
 def promised(*nominations: Nomination) -> Snapshot:
@@ -49,3 +51,19 @@ def test_nominated_room_beside_its_victims_is_less_than_nothing() -> None:
     assert free(ledger) == [-8]
     ledger.release(pod("victim", gpus=8), "a")
     assert ledger.room(pod("late").shape).tolist() == [0]
+
+
+def test_a_claim_of_a_nominated_pod_is_free_for_higher_priority() -> None:
+    """V10: what filters read of a nominated pod, its claims too, counts for equal and lower priority only."""
+    with_port = replace(shape(), inter_pod=InterPodConstraints(ports=(HostPort("TCP", 80),)))
+    nominated = Nomination("a", using("n", "c", of=with_port, priority=5), "ns/g")
+    picture = replace(
+        promised(nominated), storage=storage(claim("c", access_modes=("ReadWriteOncePod",)), volume("v-c"))
+    )
+    ledger, late = Ledger(picture), using("late", "c")
+    ledger.respect_nominations(5)
+    assert not ledger.takes(late, "b")
+    ledger.respect_nominations(6)
+    assert ledger.takes(late, "b")
+    ledger.rollback(0)
+    assert ledger.takes(late, "b")

@@ -9,10 +9,10 @@ import numpy as np
 from msgspec import structs
 
 from gangsched.core.preemption.columns import RunningColumns
-from gangsched.core.preemption.pod_table import NAMES_MORE, PodTable
+from gangsched.core.preemption.pod_table import NAMES_MORE, PodTableCache
 from gangsched.core.reserve import Ledger
 from gangsched.model.objects import Phase
-from gangsched.model.preemption import PreemptionSettings, Running, RunningMemo, RunningPod
+from gangsched.model.preemption import PreemptionSettings, Running, RunningPod
 from tests.builders import node
 from tests.running_cluster import WALL_S, RunningCluster
 
@@ -28,7 +28,7 @@ def test_table_made_from_the_last_one_is_as_made_from_nothing() -> None:
         cluster.gang(f"ns/g{g}", 2, "n0 n1 n2", priority=g, ran_s=50 * g)
     ledger, settings = Ledger(cluster.snapshot()), PreemptionSettings(min_run_s=60)
     running = Running(tuple(cluster.pods), tuple(cluster.gangs))
-    marks = count(1_000)
+    cache, marks = PodTableCache(), count(1_000)
     for turn in range(40):
         pods = list(running.pods)
         changed = [pods.pop(dice.randrange(len(pods))) for _ in range(min(len(pods), dice.randint(0, 3)))]
@@ -39,8 +39,8 @@ def test_table_made_from_the_last_one_is_as_made_from_nothing() -> None:
         if dice.random() < 0.5:
             new = cluster.run(f"new-{turn}", "n3", gpus=turn % 5, priority=turn % 3, ran_s=turn)
             pods.append(RunningPod(new, "n3", mark=dice.choice((0, next(marks)))))
-        running = Running(tuple(pods), running.gangs, (), running.memo)
-        kept = RunningColumns.of(running, settings, WALL_S, ledger)
+        running = Running(tuple(pods), running.gangs)
+        kept = RunningColumns.of(running, settings, WALL_S, ledger, cache)
         fresh = RunningColumns.of(Running(running.pods, running.gangs), settings, WALL_S, ledger)
         for name in FIELDS:
             assert np.array_equal(getattr(kept, name), getattr(fresh, name)), (turn, name)
@@ -56,30 +56,29 @@ def test_table_of_the_same_pods_is_the_same() -> None:
     """V25: where nothing changed nothing is read."""
     cluster = RunningCluster([node("a")])
     cluster.gang("ns/g", 2, "a a a")
-    first = Running(tuple(cluster.pods))
-    again = Running(tuple(cluster.pods), (), (), first.memo)
-    assert PodTable.of(first).columns is PodTable.of(again).columns
+    cache = PodTableCache()
+    first, again = (cache.table(Running(tuple(cluster.pods))) for _ in range(2))
+    assert first.columns is again.columns
 
 
 def test_what_is_kept_for_the_next_plan_holds_no_pods() -> None:
     """V25: a pod that goes before anybody looks again is not kept by the last look."""
     cluster = RunningCluster([node("a")])
     cluster.gang("ns/g", 2, "a a a")
-    running = Running(tuple(cluster.pods))
-    assert PodTable.of(running).pods == running.pods
-    assert isinstance(running.memo.table, PodTable)
-    assert not running.memo.table.pods
+    running, cache = Running(tuple(cluster.pods)), PodTableCache()
+    assert cache.table(running).pods == running.pods
+    assert cache.last is not None
+    assert not cache.last.pods
 
 
 def test_names_of_pods_long_gone_are_forgotten() -> None:
     """V25: gangs come and go for days, and each has a name of its own."""
-    running, marks = Running(()), count(1)
+    cache, marks = PodTableCache(), count(1)
     for turn in range(2_000):
         cluster = RunningCluster([node("a")])
         gang = f"ns/g{turn}"
         pods = [cluster.run(f"p{turn}-{n}", "a", gang=gang) for n in range(2)]
-        running = Running([RunningPod(pod, "a", gang, mark=next(marks)) for pod in pods], memo=running.memo)
-        table = PodTable.of(running)
+        table = cache.table(Running([RunningPod(pod, "a", gang, mark=next(marks)) for pod in pods]))
         assert len(table.names) <= 2 * table.names_at_first + NAMES_MORE + 1, turn
     assert len(table.names) < 200
 
@@ -89,26 +88,26 @@ def test_what_is_read_in_parts_is_read_once() -> None:
     cluster = RunningCluster([node("a")])
     for n in range(1_000):
         cluster.run(f"p{n}", "a", gang=f"ns/g{n}")
-    memo = RunningMemo()
-    parts = [Running(cluster.pods[:known], memo=memo, whole=known == 1_000) for known in range(100, 1_001, 100)]
-    assert len({id(PodTable.of(part).names) for part in parts}) == 1
+    cache = PodTableCache()
+    parts = [Running(cluster.pods[:known], whole=known == 1_000) for known in range(100, 1_001, 100)]
+    assert len({id(cache.table(part).names) for part in parts}) == 1
 
 
 def test_pods_without_marks_are_read_each_time() -> None:
     """V25: what nothing tells apart from one plan to the next is not taken for the same."""
     cluster = RunningCluster([node("a")])
     cluster.gang("ns/g", 2, "a a a")
-    first = Running(tuple(each._replace(mark=0) for each in cluster.pods))
-    PodTable.of(first)
-    moved = Running(tuple(each._replace(mark=0, leaving=True) for each in cluster.pods), (), (), first.memo)
-    assert PodTable.of(moved).field("going").tolist() == [1, 1, 1]
+    cache = PodTableCache()
+    cache.table(Running(tuple(each._replace(mark=0) for each in cluster.pods)))
+    moved = Running(tuple(each._replace(mark=0, leaving=True) for each in cluster.pods))
+    assert cache.table(moved).field("going").tolist() == [1, 1, 1]
 
 
 def test_pods_in_another_order_are_read_anew() -> None:
     """V25: what is kept only saves work; it never decides."""
     cluster = RunningCluster([node("a")])
     cluster.gang("ns/g", 2, "a a a")
-    first = Running(tuple(cluster.pods))
-    PodTable.of(first)
-    turned = Running(tuple(reversed(cluster.pods)), (), (), first.memo)
-    assert PodTable.of(turned).ordinals(np.arange(3)).tolist() == [2, 1, 0]
+    cache = PodTableCache()
+    cache.table(Running(tuple(cluster.pods)))
+    turned = Running(tuple(reversed(cluster.pods)))
+    assert cache.table(turned).ordinals(np.arange(3)).tolist() == [2, 1, 0]

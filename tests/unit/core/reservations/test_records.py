@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from gangsched.core.cycle import plan
+from gangsched.core.plan_cache import PlanCache
 from gangsched.model.gang import Group
 from gangsched.model.reservation import Blocker, Occupant, ReservationLimits, Reservations, Reserving
 from tests.builders import gang, group, node, pod, running, snapshot
@@ -17,14 +17,14 @@ OTHER = group(gang("ns/other", [pod("other", gpus=8, creation_s=9)]), creation_s
 
 
 class Cluster:
-    """Four full nodes; what plans remember of them is in `memo`."""
+    """Four full nodes; what plans keep of them is in `cache`."""
 
     def __init__(self) -> None:
         ends_s = {"a": 50.0, "b": 60.0, "c": 70.0, "d": 80.0}
         self.occupants: dict[str, Sequence[Occupant]] = {
             name: (Occupant(running(pod(f"on-{name}"), name), name, 0.0, at_s),) for name, at_s in ends_s.items()
         }
-        self.memo: dict[Hashable, Any] = {}
+        self.cache = PlanCache()
 
     def plan(self, *queue: Group, standing: Reservations | None = None) -> Reservations:
         """What stands after a plan of these groups."""
@@ -35,9 +35,8 @@ class Cluster:
             occupants=lambda: self.occupants,
             standing=standing.standing if standing is not None else (),
             waiting=(HEAD,) if standing is not None else (),
-            memo=self.memo,
         )
-        found = plan(snapshot(FOUR, there), queue, now_s=0.0, reserving=reserving).reservations
+        found = plan(snapshot(FOUR, there), queue, now_s=0.0, reserving=reserving, cache=self.cache).reservations
         assert found is not None
         return found
 
@@ -70,6 +69,6 @@ def test_groups_without_a_reservation_are_forgotten() -> None:
     cluster = Cluster()
     standing = cluster.plan(HEAD)
     cluster.plan(OTHER, standing=standing)
-    assert any("ns/head" in key for key in cluster.memo if isinstance(key, tuple))
+    assert any("ns/head" in key for key in cluster.cache.reservations.results)
     cluster.plan(replace(HEAD, gangs=(replace(HEAD.gangs[0], min_member=9),)), OTHER, standing=standing)
-    assert not any("ns/head" in key for key in cluster.memo if isinstance(key, tuple))
+    assert not any("ns/head" in key for key in cluster.cache.reservations.results)

@@ -434,12 +434,12 @@ def test_what_plans_remember_is_forgotten_once_nothing_stands() -> None:
     waits = gang_of(there, "g", 2)
     there.settle()
     assert standing(there) == [("ns/g", 101.0, "01")]
-    assert there.state.reservations.memo
+    assert there.state.reservations.cache
     there.delete(*waits)
     there.settle()
     there.delete(taken[3])
     there.advance(30)
-    assert not there.state.reservations.memo
+    assert not there.state.reservations.cache
     assert len(there.state.expected_ends) == 3
     there.delete(*there.pods.values())
     taken = [plain(there, f"s{n}", run_s=200 + n) for n in range(4)]

@@ -1,0 +1,23 @@
+"""What plans keep for the next ones.
+
+Invariant: every entry is the result of a pure function with the facts that it was computed from, so a plan decides the
+same with any cache, also an empty one. Inputs of plans are immutable; the state owns the caches and hands them to
+`core.cycle.plan` beside its input.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from gangsched.core.filter.count_cache import CountCache
+from gangsched.core.preemption.pod_table import PodTableCache
+from gangsched.core.reservations.records import ReservationCache
+
+
+@dataclass(frozen=True, slots=True)
+class PlanCache:
+    """Counts of pods by node, the columns of running pods, and the records of reservations."""
+
+    counts: CountCache = field(default_factory=CountCache)
+    running: PodTableCache = field(default_factory=PodTableCache)
+    reservations: ReservationCache = field(default_factory=ReservationCache)
