@@ -44,7 +44,7 @@ def victims_of_slices_are_counted_as_for_plain_pods(_: Any) -> Any:
 
 @bug("V7", "core.preemption.budgets:Budgets.admit", f"{CORE}/test_budgets.py")
 def a_disruption_budget_counts_for_each_unit_by_itself(admit: Any) -> Any:
-    return lambda self, units: [position for position, pods in enumerate(units) if admit(self, [pods])]
+    return lambda self, units, *rest: [unit for unit in units if admit(self, [unit], *rest)]
 
 
 @bug("V8", "core.preemption.columns:RunningColumns.of", f"{CORE}/test_selection.py")

@@ -62,7 +62,7 @@ def shares(found: Found, preemptors: Sequence[Preemptor]) -> list[Found] | None:
     units, columns = chosen.of, chosen.of.columns
     # Priorities that differ could be the cheaper choice for all together, where one by one the lowest go first (V8).
     priorities = {int(columns.priority[i]) for i in chosen.pods}
-    if min(chosen.units) < 0 or chosen.harm.gangs_stopped or chosen.harm.budgets_broken or len(priorities) > 1:
+    if chosen.with_core or chosen.harm.gangs_stopped or chosen.harm.budgets_broken or len(priorities) > 1:
         return None
     victims: defaultdict[str, list[int]] = defaultdict(list)
     for i in chosen.pods:

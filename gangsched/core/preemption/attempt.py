@@ -105,8 +105,8 @@ class Attempt:
         columns = self.columns
         theirs = np.fromiter((columns.pod(i).uid in uids for i in range(len(columns))), dtype=np.bool_)
         units = Units.of(replace(self.preemptor, right=self.preemptor.right + 1), columns, theirs)
-        plain = np.flatnonzero(units.single & (columns.gang == -1)).tolist()
-        left = [*plain, *(~core for core in units.cores.among(theirs).tolist())]
+        cores = units.numbers.of_cores(units.cores.among(theirs))
+        left = [*np.flatnonzero(units.single & columns.plain).tolist(), *cores.tolist()]
         if not left or self._places(units.pods_of(left)) is None:
             return None
         for unit in list(left):
@@ -203,8 +203,8 @@ class Attempt:
         columns, names = self.columns, set(known.resume)
         self.ledger.work.charge(len(columns) // NAMES_A_UNIT)
         pods = [i for i in np.flatnonzero(units.single).tolist() if columns.pod(i).uid in names]
-        cores = [~core for core in np.flatnonzero(units.cores.open).tolist() if units.name(~core) in names]
-        return choice([*pods, *cores], units)
+        cores = units.numbers.of_cores(np.flatnonzero(units.cores.open)).tolist()
+        return choice([*pods, *(core for core in cores if units.name(core) in names)], units)
 
     def _by_rounds(self, level: int, regions: Regions, *, breaking: bool) -> Found | NotHelpful | None:
         """The choice of this level that rounds come down to; one made without budgets counts if it breaks none."""

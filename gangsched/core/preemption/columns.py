@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gangsched.core.preemption.budgets import Budgets
+from gangsched.core.preemption.numbers import NONE, PLAIN, UNKNOWN, bools, highest, ints, lookup
 from gangsched.core.preemption.pod_table import Names, PodTable, PodTableCache
 from gangsched.core.reserve import Ledger
 from gangsched.model.objects import Pod
@@ -46,11 +47,12 @@ class Departed:
 
 @dataclass(slots=True, eq=False)
 class RunningColumns:
-    """Running pods as columns: `running[i]` is the pod, `node[i]` its node's index, -1 if the node is gone.
+    """Running pods as columns: `running[i]` is the pod, `node[i]` its node's index, NONE if the node is
+    gone.
 
-    `gang[i]` is an index into `gangs`, -1 for a plain pod, -2 for one of an unknown gang; a gang is `whole[g]` if all
-    its bound members are included. Pods that are `going` (terminating) are never victims. They count as gone if they
-    are `leaving`: not stuck, and terminating within the time that the settings allow (V4). `spared` pods are never
+    `gang[i]` is an index into `gangs`, PLAIN for a plain pod, UNKNOWN for one of an unknown gang; a gang is `whole[g]`
+    if all its bound members are included. Pods that are `going` (terminating) are never victims. They count as gone if
+    they are `leaving`: not stuck, and terminating within the time that the settings allow (V4). `spared` pods are never
     victims; of the others, `young` ones have run for less than the setting, `foreign` ones belong to other schedulers,
     and `slow` ones have a longer grace period than the settings allow. `work[i]` is the work that is lost if the pod is
     evicted (V8), in thousandths; `start[i]` is its start time.
@@ -89,18 +91,20 @@ class RunningColumns:
         table = (cache or PodTableCache()).table(running)
         names, priority = table.names, table.field("priority")
         gang_index = {gang.id: g for g, gang in enumerate(running.gangs)}
-        gang = _lookup([gang_index.get(name, -2) for name in names.gangs], table.field("gang"), none=-1)
-        node = _lookup([ledger.table.index.get(name, -1) for name in names.nodes], table.field("node"), none=-1)
-        others = [settings.scope is VictimScope.OWN and name not in settings.names for name in names.schedulers]
+        gang = lookup(ints([gang_index.get(name, UNKNOWN) for name in names.gangs]), table.field("gang"), none=PLAIN)
+        node = lookup(
+            ints([ledger.table.index.get(name, NONE) for name in names.nodes]), table.field("node"), none=NONE
+        )
+        others = bools([settings.scope is VictimScope.OWN and name not in settings.names for name in names.schedulers])
         deletion, shape = table.field("deletion"), table.field("shape")
         start = np.where(table.field("start") > 0, table.field("start"), wall_s)
         going = table.field("going") > 0
         stuck = (deletion > 0) & (deletion < wall_s - STUCK_S)
         late = deletion > wall_s + settings.max_wait_s
         leaving, grace = going & ~stuck & ~late, table.field("grace")
-        left = np.where(leaving & (node >= 0), deletion - wall_s, 0)
+        left = np.where(leaving & (node != NONE), deletion - wall_s, 0)
         budgets = Budgets(running)
-        spared = (table.field("fixed") > 0) | going | (priority >= SYSTEM_CRITICAL) | (gang == -2)
+        spared = (table.field("fixed") > 0) | going | (priority >= SYSTEM_CRITICAL) | (gang == UNKNOWN)
         if settings.budgets is BudgetRule.RESPECT:
             spared[budgets.several()] = True
         bound = np.bincount(gang[(gang >= 0) & ~going], minlength=len(running.gangs))
@@ -117,16 +121,34 @@ class RunningColumns:
             leaving=leaving,
             spared=spared,
             young=wall_s - start < settings.min_run_s,
-            foreign=_lookup(others, table.field("scheduler"), none=0) > 0,
+            foreign=lookup(others, table.field("scheduler"), none=False),
             slow=grace > settings.max_wait_s,
             work=_worth(names, ledger)[shape] * np.clip(wall_s - start, 0, settings.work_cap_s),
-            wait=np.maximum(grace, highest(left, node, len(ledger.table) + 1)[node]) // WAIT_STEP_S,
+            wait=np.maximum(grace, highest(left, node, len(ledger.table) + 1)[node]) // WAIT_STEP_S,  # + 1: for NONE
             start=start,
             whole=bound == np.array([len(gang.uids) for gang in running.gangs], dtype=np.int64),
         )
 
     def __len__(self) -> int:
         return len(self.running)
+
+    @property
+    def on_node(self) -> Bools:
+        """`on_node[i]`: the node of pod `i` is there."""
+        found: Bools = self.node != NONE
+        return found
+
+    @property
+    def plain(self) -> Bools:
+        """`plain[i]`: pod `i` has no gang."""
+        found: Bools = self.gang == PLAIN
+        return found
+
+    @property
+    def in_gang(self) -> Bools:
+        """`in_gang[i]`: pod `i` is a member of one of `gangs`."""
+        found: Bools = self.gang >= 0
+        return found
 
     def pod(self, i: int) -> Pod:
         """The pod at index `i`."""
@@ -145,7 +167,7 @@ class RunningColumns:
         if self._gone is None:
             nothing = np.zeros((len(ledger.resources), len(ledger.table)), dtype=np.int64)
             self._gone = Departed((), np.zeros(0, dtype=np.int64), nothing, ())
-            self._count_gone(np.flatnonzero(self.leaving & (self.node >= 0)), ledger)
+            self._count_gone(np.flatnonzero(self.leaving & self.on_node), ledger)
         return self._gone
 
     def _count_gone(self, numbers: Ints, ledger: Ledger) -> None:
@@ -180,24 +202,10 @@ class RunningColumns:
         chosen = list(victims)
         if self._gone is not None:
             new = np.array(chosen, dtype=np.int64)
-            self._count_gone(new[~self.leaving[new] & (self.node[new] >= 0)], ledger)
+            self._count_gone(new[~self.leaving[new] & self.on_node[new]], ledger)
         for column in (self.going, self.leaving, self.spared):
             column[chosen] = True
         self.budgets.spend(chosen)
-
-
-def _lookup(values: Sequence[int], numbers: Ints, *, none: int) -> Ints:
-    """`values[numbers[i]]`, and `none` for -1."""
-    found: Ints = np.array([*values, none], dtype=np.int64)[numbers]
-    return found
-
-
-def highest(values: Ints, at: Ints, number: int) -> Ints:
-    """`highest[k]`: the highest `values[i]` for which `at[i]` is `k`, and at least 0."""
-    found, counts = np.zeros(number, dtype=np.int64), values > 0
-    if counts.any():  # of waits there are mostly none that count, and this costs what a sort does
-        np.maximum.at(found, at[counts], values[counts])
-    return found
 
 
 def _worth(names: Names, ledger: Ledger) -> Ints:

@@ -13,6 +13,7 @@ from functools import cached_property, partial
 import numpy as np
 
 from gangsched.core.preemption.needed_sums import NeededSums
+from gangsched.core.preemption.numbers import NONE, lookup
 from gangsched.core.preemption.slice_sums import SliceSum
 from gangsched.core.reserve import Ledger
 from gangsched.core.scope import Scope
@@ -61,7 +62,7 @@ class DomainSums:
     def mask(self) -> Bools:
         """Nodes that any of the members may use in any domain."""
         kept, free = self._masks
-        found: Bools = (kept & (self.level.codes >= 0)) | (free & (self.others.codes >= 0))
+        found: Bools = (kept & (self.level.codes != NONE)) | (free & (self.others.codes != NONE))
         return found
 
     def enough(self, free: Ints) -> Bools:
@@ -101,7 +102,7 @@ class DomainSums:
         kept, anywhere = self._masks
         found = []
         for level, mask in ((self.level, kept & ~anywhere), (self.others, anywhere)):
-            there = np.flatnonzero((nodes >= 0) & mask[nodes] & (level.codes[nodes] >= 0))
+            there = np.flatnonzero((nodes != NONE) & mask[nodes] & (level.codes[nodes] != NONE))
             most = np.zeros(level.size, dtype=np.int64)
             np.maximum.at(most, level.codes[nodes[there]], amounts[there])
             found.append(most)
@@ -114,7 +115,7 @@ class DomainSums:
         others[self.others_of[enough]] = True
         for ask in self.sums.asks:
             level, chosen = (self.level, enough) if ask.accelerated else (self.others, others)
-            found |= (ask.rooms(free) > 0) & (level.codes >= 0) & np.append(chosen, False)[level.codes]
+            found |= (ask.rooms(free) > 0) & lookup(chosen, level.codes, none=False)
         return found
 
     @cached_property
@@ -149,7 +150,7 @@ class DomainSums:
 
 def _one(mask: Bools | None, nodes: int) -> TopologyLevel:
     """A level of one domain: the nodes of the mask, None for all."""
-    codes = np.zeros(nodes, dtype=np.int32) if mask is None else np.where(mask, 0, -1).astype(np.int32)
+    codes = np.zeros(nodes, dtype=np.int32) if mask is None else np.where(mask, 0, NONE).astype(np.int32)
     return TopologyLevel((), codes, 1, ())
 
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from gangsched.core.filter import static_fit
 from gangsched.core.filter.plugin import static_cost
+from gangsched.core.preemption.numbers import NONE, ints, lookup
 from gangsched.core.preemption.preemptor import Preemptor
 from gangsched.core.preemption.slice_sums import SliceSum, slices_of
 from gangsched.core.reserve import Ledger
@@ -168,7 +169,7 @@ class NeededSums:
         for each in self.slices:
             if each.finest:
                 more = self.copies(each, after, rooms[1]) > self.copies(each, before, rooms[0])
-                found |= np.append(more, False)[each.level.codes]
+                found |= lookup(more, each.level.codes, none=False)
         return found if self.enough(np.where(found, after, before)) else np.ones_like(found)
 
     def room(self, free: Ints) -> int:
@@ -269,7 +270,7 @@ class _Slices:
         """The quantities in the domains of these nodes, whose free column changes; None if too few slices would fit."""
         found: dict[int, tuple[int, ...]] = {}
         for node, before, after in changed:
-            if (domain := self._domains[node]) < 0:
+            if (domain := self._domains[node]) == NONE:
                 continue
             less = [fits[a](before) - fits[a](after) if masks[a][node] else 0 for a, _ in self._of.parts]
             for row, _ in self._of.amounts:
@@ -291,9 +292,9 @@ class _Slices:
         domain = self._of.level.codes[nodes]
         for number, (part, size) in enumerate(self._of.parts):
             if part == ask:
-                room = np.array([*(have[number] for have in self._have), 0], dtype=np.int64)[domain]
-                copies = np.array([*self._copies, 0], dtype=np.int64)[domain]
-                found |= (copies - (room - lost) // size > self._spare) & (domain >= 0)
+                room = lookup(ints([have[number] for have in self._have]), domain, none=0)
+                copies = lookup(ints(self._copies), domain, none=0)
+                found |= (copies - (room - lost) // size > self._spare) & (domain != NONE)
         return found
 
     def _fit(self, have: tuple[int, ...]) -> int:

@@ -67,8 +67,8 @@ def _young(
 
 def _gangs(units: Units, pods: Bools) -> int:
     columns = units.columns
-    gangs = columns.gang[pods & ~columns.spared]
-    return int(np.unique(gangs[gangs >= 0]).size + np.count_nonzero(gangs == -1))
+    may_go = pods & ~columns.spared
+    return np.unique(columns.gang[may_go & columns.in_gang]).size + int(np.count_nonzero(may_go & columns.plain))
 
 
 def _foreign(preemptor: Preemptor, units: Units, sums: NeededSums) -> NotHelpful:

@@ -356,7 +356,7 @@ class PlanPreemptions:
         latest_s = wall_s + self.given.settings.max_wait_s
         deadline_s = max([wall_s + grace_s, *(min(end_s, latest_s) for end_s in ends_s)]) + STUCK_S
         going = [*victims, *leaving]
-        gangs = set(columns.gang[going].tolist())
+        number = len(set(columns.gang[going].tolist())) if columns.in_gang[going].all() else 0
         preemption = Preemption(
             placements=found.placements,
             victims=tuple(sorted(victims.values())),
@@ -366,7 +366,6 @@ class PlanPreemptions:
             grace_s=grace_s,
             deadline_s=deadline_s,
         )
-        number = len(gangs) if min(gangs, default=-1) >= 0 else 0
         told = preempting.nominated(
             found.placements, pods=len(going), gangs=number, deadline_s=deadline_s, wall_s=wall_s
         )
@@ -377,7 +376,7 @@ class PlanPreemptions:
         columns, ledger = self.columns, self.ledger
         goes = columns.leaving | columns.mask(found.choice.pods) if found.choice is not None else columns.leaving
         asked = ledger.amounts((each.pod, each.node) for each in found.placements)
-        going = np.flatnonzero(goes & (columns.node >= 0))
+        going = np.flatnonzero(goes & columns.on_node)
         there = -ledger.in_use()  # others count on that
         for row, requests in enumerate(columns.requests(list(ledger.resources), going)):
             np.add.at(there[row], columns.node[going], requests)
@@ -388,12 +387,12 @@ class PlanPreemptions:
         """By number the pods that are taken, and as what."""
         if found.choice is None:
             return {}
-        columns, kinds = self.columns, found.choice.kinds()
+        columns, in_gang, kinds = self.columns, self.columns.in_gang, found.choice.kinds()
         overdue = frozenset[str]().union(*self.given.overdue.values())
         victims = {}
         for i in found.choice.pods:
             pod, g = columns.pod(i), int(columns.gang[i])
-            gang = columns.gangs[g] if g >= 0 else None
+            gang = columns.gangs[g] if in_gang[i] else None
             group = gang.group if gang else ""
             of = gang.id if gang else ""
             node, is_overdue = columns.running[i].node, pod.uid in overdue

@@ -15,6 +15,7 @@ from zlib import crc32
 
 import numpy as np
 
+from gangsched.core.preemption.numbers import NONE
 from gangsched.model.objects import Shape
 from gangsched.model.preemption import Running, RunningPod
 from gangsched.model.snapshot import Ints
@@ -68,7 +69,7 @@ class Names:
 class PodTable:
     """`columns[f][i]` is field `f` of `pods[i]`; nodes, gangs, schedulers and shapes are numbers of `names`.
 
-    `fixed` is 1 for pods that are never victims under any settings, `going` for terminating ones. `gang` is -1 for
+    `fixed` is 1 for pods that are never victims under any settings, `going` for terminating ones. `gang` is NONE for
     plain pods. `ordinal` is the number at the end of the name, read on demand, and `key` breaks ties between otherwise
     equal pods, identically in every process. `marks` are the pods' versions; the table kept for the next plan has only
     these and no pods, so that it keeps no deleted pod alive. `names_at_first` is the number of names when a table was
@@ -164,8 +165,8 @@ def _read(running: Sequence[RunningPod], names: Names) -> Ints:
 
 
 def _numbers(met: Sequence[Name], known: dict[Name, int], *, none: Name | None = None) -> list[int]:
-    """The number of each name, -1 for `none`; `known` learns new ones."""
+    """The number of each name, NONE for `none`; `known` learns new ones."""
     new = [name for name in dict.fromkeys(met) if name not in known and name != none]
     known.update(zip(new, count(len(known)), strict=False))
-    numbers = known if none is None else {**known, none: -1}
+    numbers = known if none is None else {**known, none: NONE}
     return list(map(numbers.__getitem__, met))

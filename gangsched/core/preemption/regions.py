@@ -12,9 +12,9 @@ from itertools import chain
 
 import numpy as np
 
-from gangsched.core.preemption.columns import highest
 from gangsched.core.preemption.domain_sums import DomainSums
 from gangsched.core.preemption.needed_sums import NeededSums
+from gangsched.core.preemption.numbers import NONE, highest
 from gangsched.core.preemption.preemptor import Preemptor
 from gangsched.core.preemption.selection import Choice, Region, choice
 from gangsched.core.preemption.units import Units
@@ -138,8 +138,8 @@ class Regions:
         An estimate for the order only: nodes do not count.
         """
         region, columns, row = self.everywhere, self.units.columns, self.everywhere.scarce
-        pods = np.flatnonzero(self.units.could_go(level) & (columns.node >= 0) & (region.requests[row] > 0))
-        pods = pods[self.domains.level.codes[columns.node[pods]] >= 0]
+        pods = np.flatnonzero(self.units.could_go(level) & columns.on_node & (region.requests[row] > 0))
+        pods = pods[self.domains.level.codes[columns.node[pods]] != NONE]
         region.sums.work.charge(50 + len(columns) // 50 + len(pods) // 20)
         domain, size = self.domains.level.codes[columns.node[pods]], region.requests[row][pods]
         order = np.lexsort((columns.work[pods] / size, ~self.units.single[pods], domain))
@@ -230,7 +230,7 @@ def _single_nodes(region: Region, level: int) -> list[int]:
     gently = region.sums.on_one_node(region.without(alone))[nodes]
     work, wait = np.zeros((2, 2, region.free.shape[1]))
     for row, gone in enumerate((could_go, alone)):
-        pods = np.flatnonzero(gone & (columns.node >= 0))
+        pods = np.flatnonzero(gone & columns.on_node)
         of = columns.node[pods]
         work[row] = np.bincount(of, weights=columns.work[pods] + 1, minlength=region.free.shape[1])
         wait[row] = highest(columns.wait[pods], of, region.free.shape[1])

@@ -13,8 +13,8 @@ from functools import cached_property
 
 import numpy as np
 
-from gangsched.core.preemption.columns import highest
 from gangsched.core.preemption.needed_sums import NeededSums, Tally
+from gangsched.core.preemption.numbers import NONE, highest, ints, lookup, padded
 from gangsched.core.preemption.units import Units
 from gangsched.core.scope import Scope
 from gangsched.model.preemption import Harm, UnitKind
@@ -36,20 +36,20 @@ class Choice:
     @property
     def with_core(self) -> set[int]:
         """Pods that are evicted with their group."""
-        return {i for unit in self.units if unit < 0 for i in self.of.pods(unit)}
+        return {i for core in self.of.numbers.cores(self.units) for i in self.of.cores.members(core).tolist()}
 
     def kinds(self) -> dict[int, UnitKind]:
         """The kind of unit in which each pod is evicted: by itself, as surplus, with its group, or with a child of a
         tree that stays.
         """
         columns, cores = self.of.columns, self.of.cores
-        chosen = [~unit for unit in self.units if unit < 0 and cores.within[~unit] >= 0]
+        chosen = [core for core in self.of.numbers.cores(self.units) if cores.within[core] != NONE]
         children, with_core = set(np.flatnonzero(np.isin(cores.unit_of, chosen)).tolist()), self.with_core
         found = {}
-        for i in self.pods:
-            g = int(columns.gang[i])
+        pods = list(self.pods)
+        for i, g, in_gang in zip(pods, columns.gang[pods].tolist(), columns.in_gang[pods].tolist(), strict=True):
             whole = UnitKind.CHILD if g in children else UnitKind.CORE
-            alone = g < 0 or columns.gangs[g].disrupted_singly
+            alone = not in_gang or columns.gangs[g].disrupted_singly
             found[i] = UnitKind.POD if alone else whole if i in with_core else UnitKind.SURPLUS
         return found
 
@@ -66,15 +66,16 @@ class Choice:
 
 def choice(units: Sequence[int], of: Units) -> Choice:
     """Build the choice of these units; pods that are evicted with their group are not counted twice."""
-    columns = of.columns
-    with_core = {i for unit in units if unit < 0 for i in of.pods(unit)}
-    within, cores = of.cores.within, {~unit for unit in units if unit < 0}
-    kept = tuple(unit for unit in units if (unit not in with_core if unit >= 0 else int(within[~unit]) not in cores))
+    columns, numbers, within = of.columns, of.numbers, of.cores.within
+    cores = set(numbers.cores(units))
+    covered = {i for core in cores for i in of.cores.members(core).tolist()}
+    covered |= {*numbers.of_cores(ints([core for core in cores if int(within[core]) in cores])).tolist()}
+    kept = tuple(unit for unit in units if unit not in covered)
     pods = of.pods_of(kept)
     harm = Harm(
         budgets_broken=len(columns.budgets.broken(pods)),
         highest_priority=int(columns.priority[pods].max()) if pods else 0,
-        gangs_stopped=int(of.cores.stops[[~unit for unit in kept if unit < 0]].sum()) + len(of.stopped_singly(kept)),
+        gangs_stopped=int(of.cores.stops[numbers.cores(kept)].sum()) + len(of.stopped_singly(kept)),
         work_lost=int(columns.work[pods].sum()),
         victims=len(pods),
         wait_steps=int(columns.wait[pods].max()) if pods else 0,
@@ -110,7 +111,7 @@ class Region:
     def without(self, gone: Bools) -> Ints:
         """`free[r][n]` as if the pods for which `gone[i]` is true were gone."""
         columns, nodes = self.units.columns, self.free.shape[1]
-        pods = np.flatnonzero(gone & (columns.node >= 0))
+        pods = np.flatnonzero(gone & columns.on_node)
         where = columns.node[pods]
         freed = [np.bincount(where, weights=row[pods], minlength=nodes) for row in self.requests]
         return self.free + np.array(freed, dtype=np.int64)
@@ -132,11 +133,11 @@ class Region:
         """Units to evict, cheapest first, as far as budgets allow."""
         price = self._node_prices(level) if by_node else None
         singles, cores = self.units.upto(level, self.mask, price)
-        found = np.concatenate((self._order(singles, price), ~self._order_cores(cores)))
-        budgets = self.units.columns.budgets
+        numbers, budgets = self.units.numbers, self.units.columns.budgets
+        found = np.concatenate((self._order(singles, price), numbers.of_cores(self._order_cores(cores))))
         if breaking or not budgets.covering:
             return found
-        return np.array(budgets.admit(found.tolist(), self.units.pods, self.sums.work), dtype=np.int64)
+        return np.array(budgets.admit(found.tolist(), self.units.pods, numbers, self.sums.work), dtype=np.int64)
 
     def shortest(self, ordered: Ints) -> int | None:
         """Length of the shortest prefix of `ordered` whose eviction frees enough room; None if even all units do not
@@ -158,14 +159,10 @@ class Region:
         """The choice `taken` without the units that can be spared."""
         gone = self._ranks(taken) < taken.size
         if self.sums.slices or not self.sums.totals:
-            useful = self._useful(self.without(gone))
-            helps = self.units.inside(useful)
-            cores = self.units.cores
-            with_core = np.bincount(cores.of[helps & (cores.of >= 0)], minlength=len(cores.groups)) > 0
-            single = taken >= 0
-            kept = np.zeros(taken.size, dtype=np.bool_)
-            kept[single], kept[~single] = helps[taken[single]], with_core[~taken[~single]]
-            taken = taken[kept]
+            helps = self.units.inside(self._useful(self.without(gone)))
+            useful = np.append(helps, np.zeros(len(self.units.cores.groups), dtype=np.bool_))  # by unit
+            useful[self.units.numbers.of_cores(self.units.cores.among(helps))] = True
+            taken = taken[useful[taken]]
         return self._needed(taken.tolist(), Tally(self.sums, self.without(self._ranks(taken) < taken.size)))
 
     def _useful(self, free: Ints) -> Bools:
@@ -179,12 +176,10 @@ class Region:
 
     def _ranks(self, ordered: Ints) -> Ints:
         """`rank[i]`: the position in `ordered` at which pod `i` goes, its length if it does not."""
-        cores, position = self.units.cores, np.arange(ordered.size)
-        rank = np.full(len(self.units.columns), ordered.size, dtype=np.int64)
-        of_core = np.full(len(cores.groups) + 1, ordered.size, dtype=np.int64)
-        single = ordered >= 0
-        rank[ordered[single]] = position[single]
-        of_core[~ordered[~single]] = position[~single]
+        cores, pods = self.units.cores, len(self.units.columns)
+        position = padded(pods + len(cores.groups), ordered.size)  # by unit
+        position[ordered] = np.arange(ordered.size)
+        rank, of_core = position[:pods], position[pods:]  # by pod, and by core; NONE reads the last one
         found: Ints = np.minimum(np.minimum(rank, of_core[cores.of]), of_core[cores.within[cores.of]])
         return found
 
@@ -192,27 +187,26 @@ class Region:
         """Give back from the most expensive down; a pod comes back when no unit that has it is left."""
         needed_alone = self._needed_alone(taken, tally)
         self.sums.work.charge(len(taken) + 8 * (len(taken) - len(needed_alone)))
-        nodes, cores = self.units.columns.node, self.units.cores.of
-        cored = {~unit for unit in taken if unit < 0}
-        alone = {unit for unit in taken if unit >= 0}
+        nodes, cores, numbers = self.units.columns.node, self.units.cores.of, self.units.numbers
+        cored, alone = set(numbers.cores(taken)), set(numbers.singles(taken))
         pods = self.units.pods_of(taken)
         requests = map(tuple, self.requests[:, pods].T.tolist())
         asked = dict(zip(pods, zip(nodes[pods].tolist(), requests, strict=True), strict=True))
         own = cores[pods]
         both = zip(own.tolist(), self.units.cores.within[own].tolist(), strict=True)
-        cores_of = {i: {*each} - {-1} for i, each in zip(pods, both, strict=True)}
+        cores_of = {i: {*each} - {NONE} for i, each in zip(pods, both, strict=True)}
         needed: list[int] = []
         for unit in reversed(taken):
             if unit in needed_alone and cored.isdisjoint(cores_of[unit]):
                 needed.append(unit)
                 continue
-            if unit >= 0:
-                back = [unit] if cored.isdisjoint(cores_of[unit]) else []
-            else:
-                others = cored - {~unit}
+            if numbers.is_core(unit):
+                others = cored - {numbers.core(unit)}
                 back = [i for i in self.units.pods(unit) if i not in alone and others.isdisjoint(cores_of[i])]
+            else:
+                back = [unit] if cored.isdisjoint(cores_of[unit]) else []
             if tally.give_back([asked[i] for i in back]):
-                cored.discard(~unit)
+                cored.discard(numbers.core(unit))
             else:
                 needed.append(unit)
         return choice(needed[::-1], self.units)
@@ -222,12 +216,12 @@ class Region:
 
         What others take of its node beside it makes that no less, so no order of giving back spares it.
         """
-        pods = np.array([unit for unit in taken if unit >= 0], dtype=np.int64)
+        pods = np.array(self.units.numbers.singles(taken), dtype=np.int64)
         nodes, needed = self.units.columns.node[pods], np.zeros(pods.size, dtype=np.bool_)
         for number, (ask, spare) in enumerate(zip(self.sums.asks, tally.spare, strict=True)):
             left = tally.free[:, nodes] - self.requests[:, pods]
             lost = ask.rooms(tally.free)[nodes] - ask.rooms(left, nodes)
-            needed |= ((lost > spare) | tally.breaks_slices(number, nodes, lost)) & (nodes >= 0)
+            needed |= ((lost > spare) | tally.breaks_slices(number, nodes, lost)) & self.units.columns.on_node[pods]
         return set(pods[needed].tolist())
 
     def _order(self, singles: Ints, price: Ints | None) -> Ints:
@@ -238,13 +232,13 @@ class Region:
         columns = self.units.columns
         size = self.requests[self.scarce][singles]
         keys = [-columns.start[singles], columns.wait[singles], -size, columns.work[singles] // np.maximum(size, 1)]
-        members = columns.gang[singles]
         if price is None:
-            keys = [_never_falling(key, members) for key in keys]
+            keys = [_never_falling(key, columns.gang[singles], columns.in_gang[singles]) for key in keys]
         else:
             nodes = columns.node[singles]
             keys = [*keys, nodes, highest(columns.wait[singles], nodes, self.free.shape[1])[nodes], price[singles]]
-        tie = np.where(members < 0, columns.table.field("key")[singles], 2**32 + np.arange(singles.size))
+        # Members keep the order in which they come; their ties are above any `key`, which has 32 bits.
+        tie = np.where(columns.in_gang[singles], 2**32 + np.arange(singles.size), columns.table.field("key")[singles])
         found: Ints = singles[np.lexsort([tie, *keys])]
         return found
 
@@ -262,7 +256,7 @@ class Region:
     def _order_cores(self, chosen: Ints) -> Ints:
         """Cores: fewest gangs stopped, then least work lost, for what the group frees here; then the shortest wait."""
         columns, cores = self.units.columns, self.units.cores
-        pods, number = np.flatnonzero(cores.of >= 0), len(cores.groups)
+        pods, number = np.flatnonzero(cores.of != NONE), len(cores.groups)
         of = cores.of[pods]
         work = np.bincount(of, weights=columns.work[pods], minlength=number)
         here = self.units.inside(self.mask)[pods]
@@ -276,7 +270,7 @@ class Region:
     def _node_prices(self, level: int) -> Ints:
         """`price[i]`: work lost for each member that gets room on the node of pod `i`, all that may go gone."""
         columns = self.units.columns
-        may_go = self.units.single & (columns.priority <= level) & (columns.node >= 0)
+        may_go = self.units.single & (columns.priority <= level) & columns.on_node
         free = self.without(may_go)
         gained = np.zeros(free.shape[1], dtype=np.int64)
         for ask in self.sums.asks:
@@ -285,16 +279,13 @@ class Region:
         pods = np.flatnonzero(may_go)
         work = np.bincount(columns.node[pods], weights=columns.work[pods] + 1, minlength=free.shape[1])
         price = np.where(gained > 0, np.minimum(work / np.maximum(gained, 1), NEVER / 2), NEVER).astype(np.int64)
-        there = columns.node >= 0
-        found: Ints = np.full(len(there), NEVER, dtype=np.int64)
-        found[there] = price[columns.node[there]]
-        return found
+        return lookup(price, columns.node, none=NEVER)
 
 
-def _never_falling(key: Ints, gang: Ints) -> Ints:
+def _never_falling(key: Ints, gang: Ints, in_gang: Bools) -> Ints:
     """`key[i]` raised to the highest before it of the same gang, so that sorting by it keeps a gang's own order."""
     raised = key.copy()
-    members = np.flatnonzero(gang >= 0)
+    members = np.flatnonzero(in_gang)
     if not members.size:
         return raised
     own, gangs = key[members], gang[members]

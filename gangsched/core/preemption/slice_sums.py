@@ -14,6 +14,7 @@ from operator import and_
 
 import numpy as np
 
+from gangsched.core.preemption.numbers import NONE
 from gangsched.core.preemption.preemptor import Preemptor
 from gangsched.core.reserve import Ledger
 from gangsched.core.search.demand import needed_units
@@ -49,8 +50,8 @@ class SliceSum:
 
     def within(self, outer: TopologyLevel) -> TopologyLevel:
         """The domains of the level, each in one domain of `outer`."""
-        there = (outer.codes >= 0) & (self.level.codes >= 0)
-        codes = np.full(there.size, -1, dtype=np.int32)
+        there = (outer.codes != NONE) & (self.level.codes != NONE)
+        codes = np.full(there.size, NONE, dtype=np.int32)
         joint = outer.codes[there].astype(np.int64) * self.level.size + self.level.codes[there]
         found, codes[there] = np.unique(joint, return_inverse=True)
         return TopologyLevel((*outer.keys, *self.level.keys), codes, found.size, (*outer.columns, *self.level.columns))

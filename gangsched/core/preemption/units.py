@@ -5,7 +5,7 @@ evicted, in every namespace. A child above the minimum of its tree is evicted wh
 disruption mode Pod are always evicted one by one. A unit's priority is that of its highest member, and is below the
 preemptor's.
 
-A unit is a number: `i` for pod `i` by itself, `~c` for core `c`, a whole group or child.
+A unit is a number (`numbers.UnitNumbers`): a pod by itself, or a core, which is a whole group or child.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 
 from gangsched.core.preemption.columns import RunningColumns
+from gangsched.core.preemption.numbers import NONE, UnitNumbers, bools, by_gang, ints, lookup, padded, present
 from gangsched.core.preemption.preemptor import Preemptor
 from gangsched.model.snapshot import Bools, Ints
 from gangsched.model.tree import Composite, Part, composites_of, gangs_of, has_minimum, part_id
@@ -29,7 +31,7 @@ class Cores:
 
     A child above the minimum of its tree is a core of its own in addition to its tree: `group_of[g]` is the core of the
     group of gang `g`, and `unit_of[g]` the core of the gang itself. Evicting core `within[c]` also evicts core `c`; it
-    is -1 for none, and `within[-1]` is -1. `of[i]` is the smallest core that pod `i` belongs to, -1 for none.
+    is NONE for none, and `within` is padded. `of[i]` is the smallest core that pod `i` belongs to, NONE for none.
     `pods[first[c]:first[c + 1]]` are the pods of core `c`.
     """
 
@@ -46,8 +48,7 @@ class Cores:
 
     def among(self, pods: Bools) -> Ints:
         """Cores of these pods, each once, ascending."""
-        there = np.bincount(self.of[pods] + 1, minlength=len(self.groups) + 1)
-        return np.flatnonzero(there[1:])
+        return present(self.of[pods], len(self.groups))
 
     def members(self, core: int) -> Ints:
         """Pods of a core (a group that is evicted as a whole)."""
@@ -65,6 +66,7 @@ class Units:
     """
 
     columns: RunningColumns
+    numbers: UnitNumbers
     single: Bools
     running: Ints
     surplus: Ints
@@ -75,20 +77,20 @@ class Units:
     def of(cls, preemptor: Preemptor, columns: RunningColumns, allowed: Bools) -> Units:
         """Units of lower priority among the pods that `allowed` selects, without the preemptor's own group."""
         gangs, gang = columns.gangs, columns.gang
-        eligible = allowed & ~columns.spared & (columns.priority < preemptor.right) & (columns.node >= 0)
-        staying = (gang >= 0) & ~columns.going
-        running = np.bincount(gang[staying], minlength=len(gangs)) + _ints([each.succeeded for each in gangs])
-        least = _ints([each.min_member for each in gangs])
-        theirs = _bools([each.group != preemptor.group.id for each in gangs])
-        divisible = _bools([not each.indivisible for each in gangs])
-        singly = _bools([each.disrupted_singly for each in gangs])
+        eligible = allowed & ~columns.spared & (columns.priority < preemptor.right) & columns.on_node
+        staying = columns.in_gang & ~columns.going
+        running = np.bincount(gang[staying], minlength=len(gangs)) + ints([each.succeeded for each in gangs])
+        least = ints([each.min_member for each in gangs])
+        theirs = bools([each.group != preemptor.group.id for each in gangs])
+        divisible = bools([not each.indivisible for each in gangs])
+        singly = bools([each.disrupted_singly for each in gangs])
         surplus = np.where(theirs & divisible, np.maximum(running - np.where(singly, 0, least), 0), 0)
-        elastic = np.append(surplus > 0, (False, True))[gang]  # the last two are for gangs not known, and plain pods
-        single = eligible & elastic
-        together = staying & ~np.append(singly, (False, False))[gang]
+        single = eligible & by_gang(surplus > 0, gang, plain=True)
+        together = staying & ~by_gang(singly, gang)
         spare = _spare(columns, together, theirs & (running >= np.maximum(least, 1)))
         cores = _cores(columns, eligible, together, theirs, (least >= 2) & (running >= least) & ~singly, spare)
-        return cls(columns, single, running, surplus, _by_age(columns, np.flatnonzero(single & (gang >= 0))), cores)
+        by_age = _by_age(columns, np.flatnonzero(single & columns.in_gang))
+        return cls(columns, UnitNumbers(len(columns)), single, running, surplus, by_age, cores)
 
     def upto(self, level: int, region: Bools, order: Ints | None = None) -> tuple[Ints, Ints]:
         """Single pods and cores of at most priority `level` with a pod on a node of `region`.
@@ -104,21 +106,20 @@ class Units:
             gangs = columns.gang[members]
             place = np.arange(members.size) - np.searchsorted(gangs, gangs, side="left")
             members = members[place < self.surplus[gangs]]
-        plain = np.flatnonzero(may_go & (columns.gang == -1))
+        plain = np.flatnonzero(may_go & columns.plain)
         there = self.cores.among(inside)
         return np.concatenate((plain, members)), there[self.cores.priority[there] <= level]
 
     def inside(self, region: Bools) -> Bools:
         """`inside[i]`: pod `i` runs on a node of `region`."""
-        inside: Bools = self.columns.node >= 0
+        inside = self.columns.on_node
         inside[inside] = region[self.columns.node[inside]]
         return inside
 
     def could_go(self, level: int) -> Bools:
         """`could_go[i]`: pod `i` alone, or its group, could be evicted at `level`."""
-        low = np.append(self.cores.priority <= level, False)
-        found: Bools = (self.single & (self.columns.priority <= level)) | low[self.cores.of]
-        return found
+        low = lookup(self.cores.priority <= level, self.cores.of, none=False)
+        return (self.single & (self.columns.priority <= level)) | low
 
     def levels(self, region: Bools) -> list[int]:
         """Priorities of units with a pod in `region`, ascending."""
@@ -128,15 +129,17 @@ class Units:
 
     def pods_of(self, units: Iterable[int]) -> list[int]:
         """Pods of these units, each once."""
-        return sorted({i for unit in units for i in self.pods(unit)})
+        chosen = tuple(units)
+        with_core = (self.cores.members(core).tolist() for core in self.numbers.cores(chosen))
+        return sorted({*self.numbers.singles(chosen), *chain.from_iterable(with_core)})
 
     def pods(self, unit: int) -> list[int]:
         """Pods of one unit."""
-        return [unit] if unit >= 0 else self.cores.members(~unit).tolist()
+        return self.cores.members(self.numbers.core(unit)).tolist() if self.numbers.is_core(unit) else [unit]
 
     def stopped(self, units: Iterable[int]) -> list[str]:
         """Gangs that fall below their minimum if these units are evicted."""
-        gone, singly = {~unit for unit in units if unit < 0}, self.stopped_singly(units)
+        gone, singly = set(self.numbers.cores(units)), self.stopped_singly(units)
         of_gangs = zip(self.cores.group_of.tolist(), self.cores.unit_of.tolist(), strict=True)
         gangs = zip(self.columns.gangs, of_gangs, self.running.tolist(), strict=True)
         return sorted(
@@ -148,7 +151,7 @@ class Units:
 
     def stopped_singly(self, units: Iterable[int]) -> set[str]:
         """Stopped gangs whose pods are evicted one by one."""
-        taken = Counter(self.columns.gang[[unit for unit in units if unit >= 0]].tolist())
+        taken = Counter(self.columns.gang[self.numbers.singles(units)].tolist())
         gangs = ((self.columns.gangs[g], int(self.running[g]), number) for g, number in taken.items() if g >= 0)
         return {
             gang.id
@@ -158,15 +161,9 @@ class Units:
 
     def name(self, unit: int) -> str:
         """A name of a unit that is stable across plans."""
-        return self.columns.pod(unit).uid if unit >= 0 else f"group {self.cores.groups[~unit]}"
-
-
-def _ints(values: list[int]) -> Ints:
-    return np.array(values, dtype=np.int64)
-
-
-def _bools(values: list[bool]) -> Bools:
-    return np.array(values, dtype=np.bool_)
+        if self.numbers.is_core(unit):
+            return f"group {self.cores.groups[self.numbers.core(unit)]}"
+        return self.columns.pod(unit).uid
 
 
 def _by_age(columns: RunningColumns, members: Ints) -> Ints:
@@ -223,11 +220,11 @@ def _cores(
 
     A spare child is a unit besides its tree, which is evicted with all its children.
     """
-    spare = _bools([bool(part) for part in parts])
+    spare = bools([bool(part) for part in parts])
     names = [f"{gang.group} {part}" if part else gang.group for gang, part in zip(columns.gangs, parts, strict=True)]
     groups = sorted({*(gang.group for gang in columns.gangs), *names})
     number = {group: c for c, group in enumerate(groups)}
-    group_of, unit_of = _ints([number[gang.group] for gang in columns.gangs]), _ints([number[name] for name in names])
+    group_of, unit_of = ints([number[gang.group] for gang in columns.gangs]), ints([number[name] for name in names])
     own = np.flatnonzero(staying)
     again = own[spare[columns.gang[own]]] if spare.any() else own[:0]
     pods = np.concatenate((own, again))
@@ -237,18 +234,18 @@ def _cores(
     def units(gangs: Bools) -> Ints:
         return np.concatenate((group_of[gangs], unit_of[gangs & spare]))
 
-    closed = ~theirs | ~columns.whole | _bools([gang.binding for gang in columns.gangs])
+    closed = ~theirs | ~columns.whole | bools([gang.binding for gang in columns.gangs])
     shut = np.bincount(units(closed), minlength=size) + np.bincount(core[~eligible[pods]], minlength=size)
     count = np.bincount(core, minlength=size)
     is_open = (shut == 0) & (count > 0)
     priority = np.full(size, np.iinfo(np.int64).min)
     np.maximum.at(priority, core, columns.priority[pods])
-    of = np.full(len(columns), -1, dtype=np.int64)
+    of = np.full(len(columns), NONE, dtype=np.int64)
     units_of_pods = unit_of[columns.gang[own]]
-    of[own] = np.where(is_open[units_of_pods], units_of_pods, -1)
+    of[own] = np.where(is_open[units_of_pods], units_of_pods, NONE)
     order = pods[np.argsort(core, kind="stable")]
     first = np.concatenate(([0], np.cumsum(count)))
     stopped = np.bincount(units(stops), minlength=size)
-    within = np.full(size + 1, -1, dtype=np.int64)
+    within = padded(size, NONE)
     within[unit_of[spare]] = group_of[spare]
     return Cores(groups, group_of, unit_of, within, is_open, priority, stopped, of, order, first)

@@ -7,6 +7,7 @@ import random
 import pytest
 
 from gangsched.core.preemption.budgets import Budgets
+from gangsched.core.preemption.numbers import UnitNumbers
 from gangsched.core.work import OutOfWork, Work
 from gangsched.model.objects import Phase, Pod
 from gangsched.model.preemption import Budget, BudgetRule, NotHelpful, Obstacle, Preemption, Running, RunningPod
@@ -90,7 +91,7 @@ def test_units_are_admitted_one_after_the_other_and_charged(seed: int) -> None:
         Budget(f"ns/b{b}", dice.randrange(5), frozenset(f"p{i}" for i in range(12) if dice.random() < 0.3))
         for b in range(3)
     ]
-    budgets, cores = Budgets(Running(pods, (), known)), {-1: [0, 1, 2], -2: [3, 4]}
+    budgets, cores = Budgets(Running(pods, (), known)), {12: [0, 1, 2], 13: [3, 4]}
     units = dice.sample([*range(12), *cores], 14)
     gone: set[int] = set()
     expected = []
@@ -103,7 +104,7 @@ def test_units_are_admitted_one_after_the_other_and_charged(seed: int) -> None:
             gone = more
             expected.append(unit)
     work = Work()
-    assert budgets.admit(units, lambda unit: cores.get(unit, [unit]), work) == expected, f"seed {seed}"
+    assert budgets.admit(units, lambda unit: cores.get(unit, [unit]), UnitNumbers(12), work) == expected, f"seed {seed}"
     assert work.used > len(units) // 4
     with pytest.raises(OutOfWork):
-        budgets.admit(list(range(12)) * 1_000, lambda unit: [unit], Work(2_000))
+        budgets.admit(list(range(12)) * 1_000, lambda unit: [unit], UnitNumbers(12), Work(2_000))

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gangsched.core.preemption.numbers import NONE
 from gangsched.core.preemption.units import Units
 from gangsched.model.objects import Pod
 from gangsched.model.preemption import NotHelpful, Obstacle, Preemption, UnitKind, VictimScope
@@ -42,7 +43,8 @@ def test_some_pods_are_never_victims(spared: dict[str, Any]) -> None:
 @pytest.mark.parametrize("region", [[], [True], [False]], ids=str)
 def test_pods_on_nodes_that_are_gone_are_in_no_region(region: list[bool]) -> None:
     """V5: also where no node is left at all."""
-    units: Any = SimpleNamespace(columns=SimpleNamespace(node=np.array([-1, *range(len(region))])))
+    node = np.array([NONE, *range(len(region))])
+    units: Any = SimpleNamespace(columns=SimpleNamespace(node=node, on_node=node != NONE))
     assert Units.inside(units, np.array(region, dtype=np.bool_)).tolist() == [False, *region]
 
 
