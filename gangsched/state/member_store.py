@@ -152,9 +152,10 @@ class MemberStore:
 
     def drop(self, uid: str) -> Member | None:
         """Remove a deleted pod; return its member, if it had one."""
-        member = self._members.pop(uid, None)
+        member = self._members.get(uid)
         if member is not None:
             self._leave(member)
+            del self._members[uid]  # not before, or `expel` would not find its gang if leaving it raises (I8)
             self._become(member, State.ENDED, None)
             self._tell_gone(uid)
         return member

@@ -260,6 +260,19 @@ PARTS = (
 )
 
 
+def test_a_member_whose_deletion_fails_halfway_is_of_no_gang(monkeypatch: pytest.MonkeyPatch) -> None:
+    """I8: whatever else is lost of the change, a pod that is gone counts for no minimum."""
+    world = World(node("n-0", gpus=4))
+    world.sets_aside = True
+    first, *_ = there = members("g", 2)
+    world.create(*there)
+    with monkeypatch.context() as broken:
+        broken.setattr(MemberStore, "_leave", mock.Mock(side_effect=OverflowError("too large")))
+        world.delete(first)
+    world.check()
+    assert first.uid not in world.state.registry.gangs["ns/g"].members
+
+
 @given(
     st.sampled_from(PARTS),
     st.integers(0, 12),
