@@ -26,13 +26,14 @@ from gangsched.core.filter.replica_counts import FARTHEST
 from gangsched.core.filter.volumes.storage_use import StorageUse
 from gangsched.core.last_ends import LastEnds
 from gangsched.core.progress import Progress
-from gangsched.core.scope import RoomKept, Scope
+from gangsched.core.promises import RoomPromises
+from gangsched.core.scope import Scope
 from gangsched.core.work import Work
 from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.nominated_room import NominatedLevel, Nomination
 from gangsched.model.objects import Pod, Shape
 from gangsched.model.resources import CPU, MEMORY
-from gangsched.model.snapshot import Bools, Ints, Snapshot
+from gangsched.model.snapshot import Ints, Snapshot
 
 UNIT_BITS = 20
 """The most bits of an amount of accelerators in a cost."""
@@ -72,8 +73,7 @@ class Ledger:
         self.scope = Scope()
         self.choices = 0  # of exact searches so far
         self.last_ends: LastEnds | None = None  # None where ends do not matter
-        self.kept: RoomKept | None = None  # reservations that bind those who come after them
-        self.held_back: dict[str, tuple[int, Bools]] = {}  # by group that holds others back: priority, nodes (V27)
+        self.promises = RoomPromises()
         self.work = Work() if work is None else work
         self.progress: Progress | None = None  # of the group whose rounds may go on in the next plan
         self.occupancy = Occupancy(
@@ -177,29 +177,6 @@ class Ledger:
             yield
         finally:
             self.progress = progress
-
-    @contextmanager
-    def nothing_kept(self) -> Iterator[None]:
-        """Ignore reservations inside the context."""
-        kept, self.kept = self.kept, None
-        try:
-            yield
-        finally:
-            self.kept = kept
-
-    @contextmanager
-    def in_time(self) -> Iterator[None]:
-        """Inside the context, ignore reservations and held-back nodes: the room when a reservation starts.
-
-        Nodes are held back within one plan, until the group has been decided. If this counted here, one plan would make
-        a reservation that the next one drops.
-        """
-        held_back, self.held_back = self.held_back, {}
-        try:
-            with self.nothing_kept():
-                yield
-        finally:
-            self.held_back = held_back
 
     @property
     def version(self) -> int:

@@ -1,18 +1,17 @@
-"""The part of the cluster to which one attempt to place a group is limited: a domain, or what no reservation keeps."""
+"""The part of the cluster to which one attempt to place a group is limited."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-from gangsched.model.snapshot import Bools, Ints
+from gangsched.model.snapshot import Bools
 
 if TYPE_CHECKING:
     from gangsched.core.search.demand import Demand
     from gangsched.core.search.packing import Packing
-    from gangsched.model.gang import Gang, Group
-    from gangsched.model.objects import Pod, Shape
+    from gangsched.model.gang import Gang
+    from gangsched.model.objects import Pod
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,16 +45,6 @@ class Scope:
     def of(self, *, accelerated: bool) -> Bools | None:
         """Nodes for pods with accelerators, or for others."""
         return self.accelerated if accelerated else self.others
-
-
-class RoomKept(Protocol):
-    """Protocol of reservations, which keep some groups from using room; `core.reservations.passing` implements it."""
-
-    def narrow(self, shape: Shape, free: Ints, group: Group) -> Ints:
-        """`room[n]`: how many of the `free[n]` pods of `shape` `group` may place on node `n`."""
-
-    def standing(self, group: Group) -> Hashable:
-        """A key that is equal for groups with the same restrictions, until the ledger changes."""
 
 
 EVERYWHERE = Scope(last=True)

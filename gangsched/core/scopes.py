@@ -44,7 +44,7 @@ def closed(group: Group, shape: Shape, ledger: Ledger) -> Iterator[RefusedNodes]
         stated = _having(SHARING_LABEL, lambda value: value not in NOT_SHARED, ledger.table)
         named = _having(PRODUCT_LABEL, lambda value: value.endswith(SHARED_SUFFIX), ledger.table)
         yield from (RefusedNodes(SHARED, mask) for mask in (stated, named) if mask is not None)
-    for nodes in _held_back(group, ledger):
+    if (nodes := ledger.promises.closed(group)) is not None:
         yield RefusedNodes(HELD_BACK, nodes)
     inside = ledger.scope.accelerated if accelerated else ledger.scope.others
     if inside is not None:
@@ -58,25 +58,16 @@ def closed_for_long(group: Group, shape: Shape, ledger: Ledger) -> Iterator[Bool
 
 def kept_from(group: Group, shape: Shape, ledger: Ledger) -> Iterator[RefusedNodes]:
     """Yield nodes with room for a pod of `shape` that the group may not use because of reservations (H8)."""
-    if ledger.kept is not None:
+    if ledger.promises.reserved is not None:
         room = ledger.room(shape)
-        yield RefusedNodes(RESERVED, (room > 0) & (ledger.kept.narrow(shape, room, group) <= 0))
+        yield RefusedNodes(RESERVED, (room > 0) & (ledger.promises.narrow(shape, room, group) <= 0))
 
 
 def standing(group: Group, shape: Shape, ledger: Ledger) -> Hashable:
     """A key of the nodes that are closed to the group's pods of `shape`; equal for equal sets of nodes."""
     scope = ledger.scope
     everywhere = scope.accelerated is None and scope.others is None
-    kept = None if ledger.kept is None else ledger.kept.standing(group)
-    held_back = ledger.held_back and sorted(
-        each for each, (right, _) in ledger.held_back.items() if right > group.priority
-    )
-    return group.avoid, _may_share(group, shape), None if everywhere else scope, kept, tuple(held_back)
-
-
-def _held_back(group: Group, ledger: Ledger) -> Iterator[Bools]:
-    """The nodes on which groups of its priority do not start, for each group that waits for room there (V27)."""
-    return (nodes for right, nodes in ledger.held_back.values() if right > group.priority)
+    return group.avoid, _may_share(group, shape), None if everywhere else scope, ledger.promises.standing(group)
 
 
 def _having(key: str, holds: Callable[[str], bool], table: NodeTable) -> Bools | None:
@@ -95,7 +86,7 @@ def usable(shape: Shape, group: Group, ledger: Ledger) -> Ints:
     room = ledger.room(shape)
     for _, mask in closed(group, shape, ledger):
         room = np.where(mask, 0, room)
-    return room if ledger.kept is None else ledger.kept.narrow(shape, room, group)
+    return ledger.promises.narrow(shape, room, group)
 
 
 def _may_share(group: Group, shape: Shape) -> bool:

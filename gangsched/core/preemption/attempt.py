@@ -1,4 +1,4 @@
-"""One attempt to preempt for one group: by waiting for terminating pods, else by releasing promises, else by evicting
+"""One attempt to preempt for one group: by waiting for terminating pods, else by releasing holds, else by evicting
 the cheapest victims (V3-V9).
 
 Invariant: victims are chosen only if, on the plan's ledger, every gang of the group then reaches Permit. The attempt
@@ -56,7 +56,7 @@ class Found:
 
 @dataclass(eq=False)
 class Attempt:
-    """One attempt. `promises` are lower-priority groups whose holds may be released; `known` is the result of the last
+    """One attempt. `holders` are lower-priority groups whose holds may be released; `known` is the result of the last
     plan.
     """
 
@@ -64,7 +64,7 @@ class Attempt:
     columns: RunningColumns
     ledger: Ledger
     settings: PreemptionSettings
-    promises: Sequence[Group]
+    holders: Sequence[Group]
     known: NotHelpful | None = None
     rounds: int = 0
     most_expensive: int = 0
@@ -85,17 +85,17 @@ class Attempt:
         ledger, sums = self.ledger, NeededSums.of(self.preemptor, self.ledger)
         if sums is None:
             return NotHelpful(why=Obstacle.TOO_LITTLE, needed=len(self.preemptor.pods))
-        if self.promises:
-            for group in self.promises:
+        if self.holders:
+            for group in self.holders:
                 ledger.move(_held(group), -1)
             if (placed := self._placed(sums)) is not None:
-                return Found(placed, released=self._needed_promises(placed))
+                return Found(placed, released=self._in_the_way(placed))
         gone = self.columns.gone(ledger)
         if gone.pods:
             ledger.leave_for_promises()
             ledger.release_many(gone.pods, gone.nodes, gone.amounts, claiming=gone.claiming)
             if (placed := self._placed(sums)) is not None:
-                return Found(placed, released=self._needed_promises(placed), awaited=True)
+                return Found(placed, released=self._in_the_way(placed), awaited=True)
         return self._take(sums)
 
     def take_overdue(self, uids: Set[str]) -> Found | None:
@@ -236,7 +236,7 @@ class Attempt:
         checkpoint = self.ledger.checkpoint()
         self.ledger.move(self._pods(chosen.pods), -1)
         placed = self._round()
-        released = self._needed_promises(placed) if placed is not None else ()
+        released = self._in_the_way(placed) if placed is not None else ()
         self.ledger.rollback(checkpoint)
         return None if placed is None else Found(placed, chosen, released, awaited=True)
 
@@ -276,10 +276,10 @@ class Attempt:
         """Whether the plan has work left for another round."""
         return self.ledger.work.left > LEFT_OVER + 2 * self.most_expensive
 
-    def _needed_promises(self, placed: Sequence[Placement]) -> tuple[Group, ...]:
+    def _in_the_way(self, placed: Sequence[Placement]) -> tuple[Group, ...]:
         """The groups whose holds are in the way of `placed`, which is reserved; the first in rank keep theirs first."""
         needed: list[Group] = []
-        for group in self.promises:
+        for group in self.holders:
             holds = _held(group)
             self.ledger.move(holds, 1)
             both = [*holds, *((placement.pod, placement.node) for placement in placed)]

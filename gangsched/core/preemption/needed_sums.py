@@ -104,9 +104,8 @@ class NeededSums:
             shapes = {pod.shape for pod in gang.pending}
             usable = np.logical_or.reduce([static_fit(shape, ledger.table).mask for shape in shapes])
             totals.append(Total(names.index(name), amount - held, usable, kept=False))
-        is_kept = ledger.kept is not None and ledger.kept.standing(preemptor.group) is not None
+        is_kept = ledger.promises.keeps_from(preemptor.group) or is_sliced(preemptor.group.gangs)
         exact = len(asks) == 1 and not is_kept and ledger.only_room_counts(preemptor.pods)
-        exact = exact and not is_sliced(preemptor.group.gangs)
         kept = totals if len(asks) > 1 or limits else []
         return cls(names, asks, tuple(kept), exact, ledger.work, slices_of(preemptor, names, ledger))
 

@@ -21,6 +21,7 @@ from gangsched.core.preemption.holding_back import preempts_soon, wanted
 from gangsched.core.preemption.needed_sums import NeededSums
 from gangsched.core.preemption.pod_table import PodTableCache
 from gangsched.core.preemption.preemptor import Preemptor, preemptor_of, refused_for_room
+from gangsched.core.promises import HeldBackNodes
 from gangsched.core.queue_sort import group_key
 from gangsched.core.reservations.heads import needed, waiting_since_s
 from gangsched.core.reserve import Ledger
@@ -96,7 +97,7 @@ class PlanPreemptions:
         if given is None or given.settings.scope is VictimScope.OFF:
             return None
         if (first := given.held_back) is not None:
-            ledger.held_back[first.group] = first.right, ledger.table.having(first.nodes)
+            ledger.promises.held_back = HeldBackNodes(first.group, first.right, ledger.table.having(first.nodes))
         return cls(given, ledger, now_s, decide, cache, _first=first and first.rank)
 
     def turn(
@@ -107,8 +108,7 @@ class PlanPreemptions:
         These include the verdicts of groups `behind` it that preempt together with it.
         """
         self.alike = ()
-        if self.ledger.held_back.pop(group.id, None) is not None:
-            self._first = None
+        self._first = None if self.ledger.promises.end_hold_back(group.id) else self._first
         if not refused_for_room(verdict):
             return {group.id: verdict}
         holders = [each for each in holders if each.id != group.id and _priority(each) < group.priority]
@@ -124,11 +124,11 @@ class PlanPreemptions:
             return {group.id: _told(verdict, self.given.nominated[group.id], preemptor)}
         if (overdue := self._overdue(group, preemptor)) is not None:
             return self._nominated([(preemptor, verdict, overdue)], overdue)
-        promises = [each for each in holders if _priority(each) < preemptor.right]
-        found: Found | NotHelpful | None = self._excused(group, preemptor, promises)
-        if found is None and not promises and (made := self._with_alike(group, preemptor, verdict, behind)):
+        holders = [each for each in holders if _priority(each) < preemptor.right]
+        found: Found | NotHelpful | None = self._excused(group, preemptor, holders)
+        if found is None and not holders and (made := self._with_alike(group, preemptor, verdict, behind)):
             return made
-        found = found or self._attempt(preemptor, promises)
+        found = found or self._attempt(preemptor, holders)
         if isinstance(found, NotHelpful):
             found = preemptor.with_weakest(found, group.priority)
             return {group.id: _in_vain(verdict, self._held_back(preemptor, found), preemptor.group)}
@@ -169,7 +169,8 @@ class PlanPreemptions:
             found = replace(found, wanted=self._nodes_of(preemptor), right=preemptor.right)
         if found.wanted and (self._first is None or rank < self._first):
             self._first = rank
-            self.ledger.held_back = {group.id: (preemptor.right, self.ledger.table.having(found.wanted))}
+            nodes = self.ledger.table.having(found.wanted)
+            self.ledger.promises.held_back = HeldBackNodes(group.id, preemptor.right, nodes)
         return found
 
     def _may_come(self, priority: int) -> bool:
@@ -195,12 +196,12 @@ class PlanPreemptions:
         delay = preempting.short_duration(group.preemption_delay_s)
         return NotHelpful(why=Obstacle.DELAYED, seconds=left_s, amount=until_s, name=delay) if left_s > 0 else None
 
-    def _excused(self, group: Group, preemptor: Preemptor, promises: Sequence[Group]) -> NotHelpful | None:
+    def _excused(self, group: Group, preemptor: Preemptor, holders: Sequence[Group]) -> NotHelpful | None:
         """Why nobody looks for victims; None if somebody should."""
         given = self.given
         if preemptor.never:
             return NotHelpful(why=Obstacle.POLICY_NEVER)
-        if not promises and self._is_lowest(preemptor.right):
+        if not holders and self._is_lowest(preemptor.right):
             return NotHelpful(why=Obstacle.NOTHING_LOWER)
         if given.forbidden:
             return NotHelpful(why=Obstacle.FORBIDDEN, name=given.forbidden)
@@ -218,7 +219,7 @@ class PlanPreemptions:
         """Whether nothing that runs is of lower priority; known without asking what runs (V25)."""
         return self.given.lowest_priority is None or self.given.lowest_priority >= priority
 
-    def _attempt(self, preemptor: Preemptor, promises: Sequence[Group]) -> Found | NotHelpful:
+    def _attempt(self, preemptor: Preemptor, holders: Sequence[Group]) -> Found | NotHelpful:
         """One attempt, or what one of the same kind found earlier in this plan: room has only become less since."""
         kind, needed = self._kind(preemptor), len(preemptor.pods)
         least, why = self._in_vain.get(kind, (needed + 1, None)) if kind is not None else (0, None)
@@ -226,9 +227,7 @@ class PlanPreemptions:
             return replace(why, needed=needed) if why.why is Obstacle.TOO_LITTLE else why
         given, columns = self.given, self.columns
         self.ledger.work.charge(ATTEMPT_UNITS + len(columns) // PODS_A_UNIT)
-        attempt = Attempt(
-            preemptor, columns, self.ledger, given.settings, promises, given.known.get(preemptor.group.id)
-        )
+        attempt = Attempt(preemptor, columns, self.ledger, given.settings, holders, given.known.get(preemptor.group.id))
         found = attempt.make_room()
         if isinstance(found, NotHelpful) and kind is not None and found.why is not Obstacle.LATER:
             self._in_vain[kind] = (needed, found)

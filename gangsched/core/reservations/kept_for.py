@@ -54,7 +54,7 @@ def _kept_for(
 ) -> KeptFor | None:
     if _enough(asks, group, ledger):
         return None
-    with ledger.nothing_kept():
+    with ledger.promises.without_reservations():
         if not _enough(asks, group, ledger):
             return None
     times_s = backfill.times_s(group)

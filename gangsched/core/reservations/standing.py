@@ -2,7 +2,8 @@
 
 Invariant: existing reservations restrict every group of the plan, whether or not the plan decides their heads. A plan
 recomputes only a few of them; the others stay unchanged. A reservation ends when its head starts, lacks something other
-than room, or is no longer among the first heads. The ledger is unchanged, except that `kept` is set until `result`.
+than room, or is no longer among the first heads. The ledger is unchanged, except for its `promises` until
+`result`.
 """
 
 from __future__ import annotations
@@ -259,7 +260,7 @@ class Standing:
         checkpoint = self._ledger.checkpoint()
         try:
             self._ledger.leave_for_promises()  # the timeline has their ends, and what they free is promised
-            with self._ledger.in_time():
+            with self._ledger.promises.none():
                 self._reservations, others = make_reservations(
                     order,
                     self._ledger,
@@ -338,7 +339,7 @@ class Standing:
         """Keep others off what is reserved, from here on."""
         kept = [self._kept(number) for number in range(len(self._reservations))]
         backfill = Backfill(kept, self._ledger, wall_s=self._given.wall_s)
-        self._ledger.kept = backfill if kept else None
+        self._ledger.promises.reserved = backfill if kept else None
         return backfill
 
     def _kept(self, number: int) -> Kept:
@@ -384,7 +385,7 @@ class Standing:
         stays = {each.group for each in standing}
         self._records.forget(stays)
         said = {group_id: why for group_id, why in self._not_reserved.items() if group_id not in stays}
-        self._ledger.kept = None  # what keeps room looks at the ledger: each would keep the other
+        self._ledger.promises.reserved = None  # what keeps room looks at the ledger: each would keep the other
         return Reservations(
             standing=standing, stale=frozenset(self._stale & stays), not_reserved=said, replaced=replaced
         )

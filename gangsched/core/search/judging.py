@@ -137,7 +137,7 @@ def _key(demand: Demand, level: TopologyLevel, kept: Sequence[int]) -> Hashable:
     """Equal for demands that are judged alike on equal room; None where more than what runs on the nodes matters."""
     group, ledger = demand.group, demand.ledger
     scope = ledger.scope
-    is_more = ledger.kept is not None or ledger.held_back or scope.accelerated is not None or scope.others is not None
+    is_more = bool(ledger.promises) or scope.accelerated is not None or scope.others is not None
     is_more = is_more or any(item.devices is not None for item in demand.items)
     if is_more or not level.size or demand.by_terms:
         return None

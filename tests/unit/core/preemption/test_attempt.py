@@ -39,7 +39,7 @@ def test_room_kept_from_the_group_is_no_room_for_it() -> None:
     for i in range(4):
         cluster.run(f"low-{i}", "a", gpus=2, priority=1, ran_s=100 * (i + 1))
     ledger, given, wants = Ledger(cluster.snapshot()), cluster.given(), high(number=2, gpus=2)
-    ledger.kept = SecondNodeKept()
+    ledger.promises.reserved = SecondNodeKept()
     verdict = decide(wants, ledger, Ledger(cluster.snapshot(), empty=True), now_s=0.0)
     preemptor = preemptor_of(wants, verdict, ledger.table)
     assert preemptor is not None

@@ -1,0 +1,93 @@
+"""What is promised to others of a ledger's nodes, and so what a group may not use: reservations and hold-backs.
+
+Invariant: whoever asks what a group may use of a node asks here for both. Nominations need no question, because the
+ledger itself has less free room for them (`Ledger.respect_nominations`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple, Protocol
+
+from gangsched.model.gang import Group
+from gangsched.model.objects import Shape
+from gangsched.model.snapshot import Bools, Ints
+
+
+class RoomKept(Protocol):
+    """Protocol of reservations, which keep some groups from using room; `core.reservations.passing` implements it."""
+
+    def narrow(self, shape: Shape, free: Ints, group: Group) -> Ints:
+        """`room[n]`: how many of the `free[n]` pods of `shape` `group` may place on node `n`."""
+
+    def standing(self, group: Group) -> Hashable:
+        """A key that is equal for groups with the same restrictions, until the ledger changes; None without any."""
+
+
+class HeldBackNodes(NamedTuple):
+    """Groups whose priority is below `right` do not start on `nodes`, because `group` may preempt there soon (V27)."""
+
+    group: str
+    right: int
+    nodes: Bools
+
+
+class RoomPromises:
+    """The promises that restrict the groups of one plan; at most one group holds others back (V27)."""
+
+    def __init__(self) -> None:
+        self.reserved: RoomKept | None = None
+        self.held_back: HeldBackNodes | None = None
+
+    def __bool__(self) -> bool:
+        return self.reserved is not None or self.held_back is not None
+
+    def closed(self, group: Group) -> Bools | None:
+        """Nodes on which the group does not start because another one is held back for; None for no nodes."""
+        held_back = self.held_back
+        return held_back.nodes if held_back is not None and held_back.right > group.priority else None
+
+    def narrow(self, shape: Shape, room: Ints, group: Group) -> Ints:
+        """`room[n]`: how many of the `room[n]` pods of `shape` reservations leave to the group on node `n`."""
+        return room if self.reserved is None else self.reserved.narrow(shape, room, group)
+
+    def standing(self, group: Group) -> Hashable:
+        """A key that is equal for groups with the same restrictions, until the ledger changes; None without any."""
+        reserved = None if self.reserved is None else self.reserved.standing(group)
+        held_back = None if self.held_back is None or self.closed(group) is None else self.held_back.group
+        return None if reserved is None and held_back is None else (reserved, held_back)
+
+    def keeps_from(self, group: Group) -> bool:
+        """Whether reservations restrict the group on any node, so that free room alone does not say what it may use."""
+        return self.reserved is not None and self.reserved.standing(group) is not None
+
+    def end_hold_back(self, group_id: str) -> bool:
+        """End the hold-back for this group, which is decided now; False if there is none."""
+        if self.held_back is None or self.held_back.group != group_id:
+            return False
+        self.held_back = None
+        return True
+
+    @contextmanager
+    def without_reservations(self) -> Iterator[None]:
+        """Ignore reservations inside the context."""
+        reserved, self.reserved = self.reserved, None
+        try:
+            yield
+        finally:
+            self.reserved = reserved
+
+    @contextmanager
+    def none(self) -> Iterator[None]:
+        """Ignore all of them inside the context: what is looked at is the room when a reservation starts.
+
+        A hold-back lasts until its group is decided. If it counted there, one plan would make a reservation that the
+        next one drops.
+        """
+        held_back, self.held_back = self.held_back, None
+        try:
+            with self.without_reservations():
+                yield
+        finally:
+            self.held_back = held_back
