@@ -119,6 +119,7 @@ def plan(
         return verdict
 
     preemptions = PlanPreemptions.of(preempting, ledger, now_s, decided, cache.running)
+    # Whatever their turn: a group that is decided early may take the room that a later one holds.
     holders = [group for group in ordered if group.holds]
     turns = PlanQueue(ready, unfinished, ledger, limits.work)
     for group in turns:

@@ -211,6 +211,7 @@ class Ledger:
         The nodes are distinct. Negative counts release room.
         """
         self.work.charge(40 + len(pods) // 2)
+        # `where[i]` is the node of `pods[i]`; all counts have one sign.
         where, sign = np.repeat(nodes, np.abs(counts)).tolist(), int(np.sign(counts[0]))
         undo = partial(Ledger._take_back, pods=pods, nodes=nodes, counts=counts, where=where, sign=sign)
         self._journal.append(undo)
@@ -254,6 +255,8 @@ class Ledger:
         if (respected, spared) == before:
             return
         with self.work.unlimited():  # nothing would roll back one half of it
+            # Sums by priority contain everybody's: the room of a spared group is taken again before they change, and
+            # given back after it.
             self.promise(self.respected(self._spared), 1)
             first, last = sorted((self._respected, respected))
             for level in promises.levels[first:last]:

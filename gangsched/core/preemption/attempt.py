@@ -19,7 +19,7 @@ from gangsched.core.preemption.columns import RunningColumns
 from gangsched.core.preemption.needed_sums import NeededSums
 from gangsched.core.preemption.obstacles import obstacle
 from gangsched.core.preemption.preemptor import Preemptor
-from gangsched.core.preemption.regions import Regions
+from gangsched.core.preemption.regions import Case, Regions
 from gangsched.core.preemption.selection import Choice, choice
 from gangsched.core.preemption.units import Units
 from gangsched.core.reserve import Ledger
@@ -85,6 +85,7 @@ class Attempt:
         ledger, sums = self.ledger, NeededSums.of(self.preemptor, self.ledger)
         if sums is None:
             return NotHelpful(why=Obstacle.TOO_LITTLE, needed=len(self.preemptor.pods))
+        case = Case(self.preemptor, sums, self.columns, ledger)
         if self.holders:
             for group in self.holders:
                 ledger.move(_held(group), -1)
@@ -96,7 +97,7 @@ class Attempt:
             ledger.release_many(gone.pods, gone.nodes, gone.amounts, claiming=gone.claiming)
             if (placed := self._placed(sums)) is not None:
                 return Found(placed, released=self._in_the_way(placed), awaited=True)
-        return self._take(sums)
+        return self._take(case)
 
     def take_overdue(self, uids: Set[str]) -> Found | None:
         """Room after evicting some of these groups, each as a whole; None if evicting all of them does not suffice
@@ -109,6 +110,7 @@ class Attempt:
         left = [*np.flatnonzero(units.single & columns.plain).tolist(), *cores.tolist()]
         if not left or self._places(units.pods_of(left)) is None:
             return None
+        # Greedily, a round for each group.
         for unit in list(left):
             fewer = [each for each in left if each != unit]
             if fewer and self._may_go_on() and self._places(units.pods_of(fewer)) is not None:
@@ -117,15 +119,15 @@ class Attempt:
         found = None if chosen.harm.budgets_broken else self._confirmed(chosen)
         return found if isinstance(found, Found) else None
 
-    def _take(self, sums: NeededSums) -> Found | NotHelpful:
+    def _take(self, case: Case) -> Found | NotHelpful:
         """Choose victims; those that may take longer to end than the settings allow only where no others help."""
         allowed = ~self.columns.young & ~self.columns.foreign
         if (self.columns.slow & allowed).any():
-            found = self._take_among(allowed & ~self.columns.slow, sums)
+            found = self._take_among(allowed & ~self.columns.slow, case)
             if isinstance(found, Found) or found.why is Obstacle.LATER:
                 return found
         self._takes_slow = True
-        found = self._take_among(allowed, sums)
+        found = self._take_among(allowed, case)
         return self._until_older(found) if isinstance(found, NotHelpful) and found.why in BY_CHOICE else found
 
     def _until_older(self, found: NotHelpful) -> NotHelpful:
@@ -136,21 +138,20 @@ class Attempt:
             return found
         return replace(found, until_s=int(columns.start[young].min()) + self.settings.min_run_s)
 
-    def _take_among(self, allowed: Bools, sums: NeededSums) -> Found | NotHelpful:
+    def _take_among(self, allowed: Bools, case: Case) -> Found | NotHelpful:
         """Choose victims among these pods."""
-        columns = self.columns
-        units = Units.of(self.preemptor, columns, allowed)
-        regions = Regions.of(self.preemptor, sums, units, self.ledger)
+        columns, regions = self.columns, case.regions(allowed)
         found = regions.lowest_level()
         if found is None:
-            return obstacle(self.preemptor, sums, columns, self.ledger, self.settings)
+            return obstacle(case, self.settings)
         if (number := regions.least_victims) > self.settings.max_pods:
             return NotHelpful(why=Obstacle.TOO_MANY, pods=number, needed=self.settings.max_pods)
         levels = found[1]
+        # The lowest first (V8), and the highest in any case, at which the most pods may go.
         tried = [*levels[:LEVELS], levels[-1]] if len(levels) > LEVELS else levels
         for breaking in (False, True) if self.settings.budgets is BudgetRule.LAST_RESORT else (False,):
             for level in tried:
-                made = self._at(level, regions, sums, breaking=breaking)
+                made = self._at(level, regions, breaking=breaking)
                 if made is not None:
                     return made
         if GIVEN_UP in self.passed:
@@ -163,10 +164,11 @@ class Attempt:
             )
             name = name if self.preemptor.group.is_of(name) else ""  # names of other namespaces are told to nobody
             return NotHelpful(why=Obstacle.BUDGET, name=name, allowed=max(0, left), needed=number)
-        return obstacle(self.preemptor, sums, columns, self.ledger, self.settings)
+        return obstacle(case, self.settings)
 
-    def _at(self, level: int, regions: Regions, sums: NeededSums, *, breaking: bool) -> Found | NotHelpful | None:
+    def _at(self, level: int, regions: Regions, *, breaking: bool) -> Found | NotHelpful | None:
         """The best choice of this level that a round confirms; None if there is none."""
+        sums = regions.everywhere.sums
         if sums.exact or sums.slices:
             made = self._by_sums(level, regions, 2 if sums.exact else 1, breaking=breaking)
             if made is not None:
@@ -184,6 +186,7 @@ class Attempt:
             if made is not None:
                 return made
         for chosen in regions.choices(level, breaking=breaking)[:number]:
+            # Some work is left over for a plan that is put off to say who is held back meanwhile.
             checkpoint, left = self.ledger.checkpoint(), self.ledger.work.left
             try:
                 with self.ledger.work.at_most(left - LEFT_OVER):

@@ -94,6 +94,7 @@ class Probe:
             return [], 0
         by_name = {self.units.name(unit): unit for unit in ordered}
         units = [by_name[name] for name in self.known.resume if name in by_name]
+        # One of them may have ended, or others may have come meanwhile: then the search begins again.
         if len(units) < len(self.known.resume) or self.places(self.units.pods_of(units)) is None:
             return [], 0
         return units, self.known.tested
@@ -103,6 +104,7 @@ class Probe:
         least = region.shortest(np.array(ordered, dtype=np.int64))
         if least is None:
             return None
+        # Each length that is tried costs a round: double the step, then bisect what the last step passed over.
         failed, length, step = least - 1, least, 1
         while not self._ends(self._is_further):
             if self.places(self.units.pods_of(ordered[:length])) is not None:

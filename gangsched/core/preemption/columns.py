@@ -99,6 +99,7 @@ class RunningColumns:
         deletion, shape = table.field("deletion"), table.field("shape")
         start = np.where(table.field("start") > 0, table.field("start"), wall_s)
         going = table.field("going") > 0
+        # Who should be gone already, or goes later than anybody waits for, counts as staying (V4).
         stuck = (deletion > 0) & (deletion < wall_s - STUCK_S)
         late = deletion > wall_s + settings.max_wait_s
         leaving, grace = going & ~stuck & ~late, table.field("grace")
@@ -149,6 +150,12 @@ class RunningColumns:
         """`in_gang[i]`: pod `i` is a member of one of `gangs`."""
         found: Bools = self.gang >= 0
         return found
+
+    def inside(self, region: Bools) -> Bools:
+        """`inside[i]`: pod `i` runs on a node of `region`."""
+        inside = self.on_node
+        inside[inside] = region[self.node[inside]]
+        return inside
 
     def pod(self, i: int) -> Pod:
         """The pod at index `i`."""

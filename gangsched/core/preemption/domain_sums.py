@@ -91,6 +91,7 @@ class DomainSums:
 
     def free(self, free: Ints, row: int) -> Ints:
         """For each domain, the total of `free[row][n]` on nodes that any of the members may use."""
+        # A node on which members without accelerators may run, too, counts once: in the wider domain.
         kept, anywhere = self._masks
         have = np.maximum(free[row], 0)
         return self._sum(have * (kept & ~anywhere), accelerated=True) + self._sum(have * anywhere, accelerated=False)

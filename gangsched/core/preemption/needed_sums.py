@@ -228,7 +228,7 @@ class Tally:
         self.spare, self._rest = spare, rest
         for each, less in zip(self._slices, fewer, strict=True):
             each.take(less or {})
-        self._columns.update(after)
+        self._columns.update(after)  # only now: a unit that is not spared must leave no trace
         return True
 
     def breaks_slices(self, ask: int, nodes: Ints, lost: Ints) -> Bools:

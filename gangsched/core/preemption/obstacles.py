@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gangsched.core.preemption.columns import RunningColumns
-from gangsched.core.preemption.needed_sums import NeededSums
-from gangsched.core.preemption.preemptor import Preemptor
-from gangsched.core.preemption.regions import Regions
-from gangsched.core.preemption.units import Units
-from gangsched.core.reserve import Ledger
+from gangsched.core.preemption.regions import Case
 from gangsched.model.preemption import NotHelpful, Obstacle, PreemptionSettings
 from gangsched.model.snapshot import Bools
 
@@ -17,25 +12,16 @@ BISECTIONS = 4
 """Looks for the moment at which young pods are old enough; what is found is never too late, and seldom too early."""
 
 
-def obstacle(
-    preemptor: Preemptor, sums: NeededSums, columns: RunningColumns, ledger: Ledger, settings: PreemptionSettings
-) -> NotHelpful:
-    """Return what prevents a helpful preemption: young pods, then other schedulers, else too little room.
-
-    `ledger` is without the pods that terminate anyway.
-    """
-    if columns.young.any():
-        units = Units.of(preemptor, columns, ~columns.foreign)
-        young = columns.young & ~columns.foreign & ~columns.spared
-        if young.any() and Regions.of(preemptor, sums, units, ledger).lowest_level() is not None:
-            return _young(preemptor, units, sums, ledger, settings)
-    if columns.foreign.any():
-        units = Units.of(preemptor, columns, np.ones_like(columns.foreign))
-        if Regions.of(preemptor, sums, units, ledger).lowest_level() is not None:
-            return _foreign(preemptor, units, sums)
-    units = Units.of(preemptor, columns, ~columns.young & ~columns.foreign)
-    regions = Regions.of(preemptor, sums, units, ledger)
-    could_go = units.could_go(preemptor.right - 1) & units.inside(sums.mask)
+def obstacle(case: Case, settings: PreemptionSettings) -> NotHelpful:
+    """Return what prevents a helpful preemption: young pods, then other schedulers, else too little room."""
+    preemptor, sums, columns = case.preemptor, case.sums, case.columns
+    if (columns.young & ~columns.foreign & ~columns.spared).any() and case.could(~columns.foreign):
+        return _young(case, settings)
+    if columns.foreign.any() and case.could(np.ones_like(columns.foreign)):
+        return _foreign(case)
+    regions = case.regions(~columns.young & ~columns.foreign)
+    units = regions.units
+    could_go = units.could_go(preemptor.right - 1) & columns.inside(sums.mask)
     if not could_go.any():
         return NotHelpful(why=Obstacle.NOTHING_LOWER)
     room, needed = regions.most_room(could_go), sums.needed
@@ -44,20 +30,17 @@ def obstacle(
     )
 
 
-def _young(
-    preemptor: Preemptor, units: Units, sums: NeededSums, ledger: Ledger, settings: PreemptionSettings
-) -> NotHelpful:
+def _young(case: Case, settings: PreemptionSettings) -> NotHelpful:
     """Counts gangs once, and plain pods; finds out when enough of them have run for long enough, by bisection."""
-    columns = units.columns
-    number = _gangs(units, columns.young & units.inside(sums.mask))
+    columns = case.columns
+    number = _gangs(case, columns.young)
     starts = np.unique(columns.start[columns.young & ~columns.foreign & ~columns.spared])
     low, high = 0, len(starts) - 1  # that all but the last may go is not known to be enough
     for _ in range(BISECTIONS):
         if low == high:
             break
         middle = (low + high) // 2
-        old = Units.of(preemptor, columns, (columns.start <= starts[middle]) & ~columns.foreign)
-        if Regions.of(preemptor, sums, old, ledger).lowest_level() is not None:
+        if case.could((columns.start <= starts[middle]) & ~columns.foreign):
             high = middle
         else:
             low = middle + 1
@@ -65,18 +48,17 @@ def _young(
     return NotHelpful(why=Obstacle.TOO_YOUNG, pods=number, seconds=settings.min_run_s, until_s=until_s)
 
 
-def _gangs(units: Units, pods: Bools) -> int:
-    columns = units.columns
-    may_go = pods & ~columns.spared
+def _gangs(case: Case, pods: Bools) -> int:
+    columns = case.columns
+    may_go = pods & ~columns.spared & columns.inside(case.sums.mask)
     return np.unique(columns.gang[may_go & columns.in_gang]).size + int(np.count_nonzero(may_go & columns.plain))
 
 
-def _foreign(preemptor: Preemptor, units: Units, sums: NeededSums) -> NotHelpful:
+def _foreign(case: Case) -> NotHelpful:
     """How much of what the members need most of is in use by pods of other schedulers."""
-    columns = units.columns
-    theirs = np.flatnonzero(
-        columns.foreign & units.inside(sums.mask) & (columns.priority < preemptor.right) & ~columns.spared
-    )
+    columns, sums = case.columns, case.sums
+    lower = (columns.priority < case.preemptor.right) & ~columns.spared
+    theirs = np.flatnonzero(columns.foreign & lower & columns.inside(sums.mask))
     rows = columns.requests(sums.names, theirs).sum(axis=1).tolist()
     asked = sums.asks[0].amounts
     used = [

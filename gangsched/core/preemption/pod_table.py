@@ -116,6 +116,7 @@ class PodTableCache:
             names = Names({}, {}, {}, {})
             columns = _read(pods, names)
             made = PodTable(pods, marks, names, len(names), columns)
+        # While the input is read in parts its names grow because more is read, not because old ones are left.
         at_first = made.names_at_first if running.whole else len(made.names)
         self.last = replace(made, pods=(), names_at_first=at_first)
         return made
@@ -125,6 +126,7 @@ def _after(last: PodTable, pods: Sequence[RunningPod], marks: Ints) -> PodTable 
     """The table of `pods` made from the last one, if those that are in both come first and in the same order."""
     if len(last.names) > 2 * last.names_at_first + NAMES_MORE:
         return None
+    # Rows are reused by position, which is right only if all that stay come first and in the order of the last table.
     stays = np.isin(last.marks, marks[marks != 0])
     kept = int(stays.sum())
     if not np.array_equal(last.marks[stays], marks[:kept]):

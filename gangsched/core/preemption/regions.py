@@ -12,6 +12,7 @@ from itertools import chain
 
 import numpy as np
 
+from gangsched.core.preemption.columns import RunningColumns
 from gangsched.core.preemption.domain_sums import DomainSums
 from gangsched.core.preemption.needed_sums import NeededSums
 from gangsched.core.preemption.numbers import NONE, highest
@@ -30,6 +31,26 @@ COMPARING = 6_000
 """Units of work after which the choices of no further region are compared."""
 RECHECKED = 64
 """Units of a choice in one of several domains that are looked at again with all domains in mind."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Case:
+    """One preemptor on one ledger, from which the pods that terminate anyway are gone: what its needed members request,
+    and the running pods that may make room for them.
+    """
+
+    preemptor: Preemptor
+    sums: NeededSums
+    columns: RunningColumns
+    ledger: Ledger
+
+    def regions(self, allowed: Bools) -> Regions:
+        """The regions, if only units of the pods that `allowed` selects may be evicted."""
+        return Regions.of(self.preemptor, self.sums, Units.of(self.preemptor, self.columns, allowed), self.ledger)
+
+    def could(self, allowed: Bools) -> bool:
+        """Whether, by totals, evicting these pods would make room in any region."""
+        return self.regions(allowed).lowest_level() is not None
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +89,7 @@ class Regions:
 
         A bisection; each step scans the columns once.
         """
+        # Whoever could go at one priority could go at every higher one, so room never becomes less: bisect.
         levels = self.units.levels(self.domains.mask)
         if not levels or not self.could(levels[-1]):
             return None
@@ -144,6 +166,8 @@ class Regions:
         domain, size = self.domains.level.codes[columns.node[pods]], region.requests[row][pods]
         order = np.lexsort((columns.work[pods] / size, ~self.units.single[pods], domain))
         pods, domain, size = pods[order], domain[order], size[order]
+        # What the pods before each one free, counted from the first pod of its domain: a running sum over all domains,
+        # less its value where the domain begins. A domain without pods begins at the end, where 0 is appended.
         freed = np.cumsum(size) - size
         first = np.searchsorted(domain, np.arange(self.domains.size))
         before = np.append(freed, 0)[first][domain]
@@ -157,6 +181,7 @@ class Regions:
         return stopped, work
 
     def _choices(self, level: int, breaking: bool) -> Iterator[Choice]:
+        # Regions come cheapest first, so that what work there is compares those that may be best.
         work = self.everywhere.sums.work
         with_choice, begun = 0, work.used
         for part in self.tried(level):
@@ -184,13 +209,14 @@ class Regions:
         if harm.gangs_stopped or harm.budgets_broken or harm.victims != number or not number:
             return False
         units, columns = self.units, self.units.columns
-        inside = units.inside(self.domains.mask)
+        inside = columns.inside(self.domains.mask)
         could = np.flatnonzero(units.could_go(level) & inside)
         if harm.highest_priority > int(np.partition(columns.priority[could], number - 1)[number - 1]):
             return False
         wait = columns.wait[could]
         if harm.wait_steps > int(wait.min()):
             return False
+        # In the order of `Harm`: if all of it is equal to that of the best pods, no other set is better.
         first = could[np.lexsort((-columns.start[could], wait, columns.work[could]))[:number]]
         return (harm.work_lost, harm.started_s) == (int(columns.work[first].sum()), -int(columns.start[first].sum()))
 

@@ -143,6 +143,7 @@ class Region:
         """Length of the shortest prefix of `ordered` whose eviction frees enough room; None if even all units do not
         suffice.
         """
+        # A longer prefix frees at least as much, so the shortest one is found by bisection.
         rank = self._ranks(ordered)
         low, high = 0, ordered.size
         if not self.sums.enough(self.without(rank < high)):
@@ -159,7 +160,7 @@ class Region:
         """The choice `taken` without the units that can be spared."""
         gone = self._ranks(taken) < taken.size
         if self.sums.slices or not self.sums.totals:
-            helps = self.units.inside(self._useful(self.without(gone)))
+            helps = self.units.columns.inside(self._useful(self.without(gone)))
             useful = np.append(helps, np.zeros(len(self.units.cores.groups), dtype=np.bool_))  # by unit
             useful[self.units.numbers.of_cores(self.units.cores.among(helps))] = True
             taken = taken[useful[taken]]
@@ -196,6 +197,7 @@ class Region:
         both = zip(own.tolist(), self.units.cores.within[own].tolist(), strict=True)
         cores_of = {i: {*each} - {NONE} for i, each in zip(pods, both, strict=True)}
         needed: list[int] = []
+        # From the most expensive down, so that of two units that could replace each other the cheaper one goes.
         for unit in reversed(taken):
             if unit in needed_alone and cored.isdisjoint(cores_of[unit]):
                 needed.append(unit)
@@ -259,7 +261,7 @@ class Region:
         pods, number = np.flatnonzero(cores.of != NONE), len(cores.groups)
         of = cores.of[pods]
         work = np.bincount(of, weights=columns.work[pods], minlength=number)
-        here = self.units.inside(self.mask)[pods]
+        here = self.units.columns.inside(self.mask)[pods]
         size = np.bincount(of[here], weights=self.requests[self.scarce][pods[here]], minlength=number)
         size = np.maximum(size, 1)
         wait = highest(columns.wait[pods], of, number)
@@ -277,6 +279,7 @@ class Region:
             after, before = np.minimum(ask.rooms(free), ask.count), np.minimum(ask.rooms(self.free), ask.count)
             gained = np.maximum(gained, after - before)
         pods = np.flatnonzero(may_go)
+        # + 1, so that of nodes without work to lose the one with fewer pods is cheaper.
         work = np.bincount(columns.node[pods], weights=columns.work[pods] + 1, minlength=free.shape[1])
         price = np.where(gained > 0, np.minimum(work / np.maximum(gained, 1), NEVER / 2), NEVER).astype(np.int64)
         return lookup(price, columns.node, none=NEVER)
@@ -290,6 +293,7 @@ def _never_falling(key: Ints, gang: Ints, in_gang: Bools) -> Ints:
         return raised
     own, gangs = key[members], gang[members]
     first = np.concatenate(([True], gangs[1:] != gangs[:-1]))
+    # Mostly the key falls in no gang, and then the loop over all gangs is not needed.
     if not (first[1:] | (own[1:] >= own[:-1])).all():
         for part in np.split(np.arange(members.size), np.flatnonzero(first)[1:]):
             own[part] = np.maximum.accumulate(own[part])

@@ -88,6 +88,7 @@ class Units:
         single = eligible & by_gang(surplus > 0, gang, plain=True)
         together = staying & ~by_gang(singly, gang)
         spare = _spare(columns, together, theirs & (running >= np.maximum(least, 1)))
+        # A gang with a minimum of 1 is never stopped: its last pod goes as a single pod does.
         cores = _cores(columns, eligible, together, theirs, (least >= 2) & (running >= least) & ~singly, spare)
         by_age = _by_age(columns, np.flatnonzero(single & columns.in_gang))
         return cls(columns, UnitNumbers(len(columns)), single, running, surplus, by_age, cores)
@@ -97,24 +98,19 @@ class Units:
 
         Of each gang at most its surplus, in the order of `by_age`, or with `order[i]` the lowest values first.
         """
-        columns, inside = self.columns, self.inside(region)
+        columns, inside = self.columns, self.columns.inside(region)
         may_go = self.single & inside & (columns.priority <= level)
         members = self.by_age[may_go[self.by_age]]
         if members.size:
             if order is not None:
                 members = members[np.lexsort((order[members], columns.gang[members]))]
             gangs = columns.gang[members]
+            # `members` are sorted by gang, so a member's place in its gang is its index less that of the gang's first.
             place = np.arange(members.size) - np.searchsorted(gangs, gangs, side="left")
             members = members[place < self.surplus[gangs]]
         plain = np.flatnonzero(may_go & columns.plain)
         there = self.cores.among(inside)
         return np.concatenate((plain, members)), there[self.cores.priority[there] <= level]
-
-    def inside(self, region: Bools) -> Bools:
-        """`inside[i]`: pod `i` runs on a node of `region`."""
-        inside = self.columns.on_node
-        inside[inside] = region[self.columns.node[inside]]
-        return inside
 
     def could_go(self, level: int) -> Bools:
         """`could_go[i]`: pod `i` alone, or its group, could be evicted at `level`."""
@@ -123,7 +119,7 @@ class Units:
 
     def levels(self, region: Bools) -> list[int]:
         """Priorities of units with a pod in `region`, ascending."""
-        inside = self.inside(region)
+        inside = self.columns.inside(region)
         there = self.cores.among(inside)
         return sorted({*self.columns.priority[self.single & inside].tolist(), *self.cores.priority[there].tolist()})
 
@@ -192,6 +188,7 @@ def _spare(columns: RunningColumns, staying: Bools, whole: Bools) -> list[str]:
     def is_whole(gang: str) -> bool:
         return gang in number and bool(whole[number[gang]])
 
+    # From the root down: below a child that goes as a whole, nothing goes by itself.
     open_parts = [*trees.values()]
     while open_parts:
         composite = open_parts.pop()
@@ -225,6 +222,7 @@ def _cores(
     groups = sorted({*(gang.group for gang in columns.gangs), *names})
     number = {group: c for c, group in enumerate(groups)}
     group_of, unit_of = ints([number[gang.group] for gang in columns.gangs]), ints([number[name] for name in names])
+    # The pods of a spare child count twice: for the child's core and for that of its tree.
     own = np.flatnonzero(staying)
     again = own[spare[columns.gang[own]]] if spare.any() else own[:0]
     pods = np.concatenate((own, again))
@@ -243,6 +241,7 @@ def _cores(
     of = np.full(len(columns), NONE, dtype=np.int64)
     units_of_pods = unit_of[columns.gang[own]]
     of[own] = np.where(is_open[units_of_pods], units_of_pods, NONE)
+    # Pods sorted by core: those of core c begin where all cores before it have had theirs.
     order = pods[np.argsort(core, kind="stable")]
     first = np.concatenate(([0], np.cumsum(count)))
     stopped = np.bincount(units(stops), minlength=size)

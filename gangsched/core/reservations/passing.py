@@ -180,6 +180,7 @@ class Backfill:
                 return known.most
         most = np.full(len(self._reserved), PLENTY)
         free = self._ledger.free[:, binding.nodes] + binding.change
+        # A node may be in several reservations: `at` applies the limit of each, plain indexing would keep the last.
         np.minimum.at(most, binding.nodes, room(shape, free, self._ledger.resources))
         most[binding.fenced] = 0
         self._caps[binding, shape] = _Cap(most, self._ledger.version)

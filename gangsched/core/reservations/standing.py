@@ -76,6 +76,7 @@ class Standing:
         self._units = WORK
         self._most = most + WORK / 2
         self._placed: list[tuple[tuple[Placement, ...], float]] = []
+        # The order matters below: heads are read before their reservations, and these before what they restrict.
         stands = [each for each in reserving.standing if each.group not in reserving.ended]
         self._before = {each.group: each for each in stands}
         self._stale = set(self._before if reserving.ended else reserving.stale)

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gangsched.core.preemption.columns import RunningColumns
 from gangsched.core.preemption.numbers import NONE
-from gangsched.core.preemption.units import Units
 from gangsched.model.objects import Pod
 from gangsched.model.preemption import NotHelpful, Obstacle, Preemption, UnitKind, VictimScope
 from gangsched.model.protocol import Evict, PreparePreemption
@@ -44,8 +44,8 @@ def test_some_pods_are_never_victims(spared: dict[str, Any]) -> None:
 def test_pods_on_nodes_that_are_gone_are_in_no_region(region: list[bool]) -> None:
     """V5: also where no node is left at all."""
     node = np.array([NONE, *range(len(region))])
-    units: Any = SimpleNamespace(columns=SimpleNamespace(node=node, on_node=node != NONE))
-    assert Units.inside(units, np.array(region, dtype=np.bool_)).tolist() == [False, *region]
+    columns: Any = SimpleNamespace(node=node, on_node=node != NONE)
+    assert RunningColumns.inside(columns, np.array(region, dtype=np.bool_)).tolist() == [False, *region]
 
 
 def test_pods_of_other_schedulers_are_told_of_and_taken_by_setting() -> None:
