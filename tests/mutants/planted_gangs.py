@@ -62,6 +62,19 @@ def a_member_that_moves_stays_with_its_old_gang_too(leave: Any) -> Any:
     return stays
 
 
+@bug("I8", "state.member_store:MemberStore.drop", "properties/test_absurd_objects.py")
+def a_deletion_that_fails_halfway_leaves_its_pod_in_the_gang(drop: Any) -> Any:
+    def hasty(self: Any, uid: str) -> Any:
+        member = self._members.pop(uid, None)
+        if member is not None:
+            self._leave(member)
+            self._members[uid] = member
+            member.gang = ""
+        return drop(self, uid)
+
+    return hasty
+
+
 @bug("I1", "state.member_store:TAKES_ROOM", VALIDATE)
 def a_pod_that_has_ended_keeps_its_room(_: Any) -> Any:
     return TAKES_ROOM | {State.ENDED}

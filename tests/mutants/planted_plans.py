@@ -26,6 +26,11 @@ def rollback_forgets_one_resource(take_back: Any) -> Any:
     return forgetful
 
 
+@bug("V10", "core.reserve:Ledger._shift", "unit/core/test_reserve.py")
+def claims_of_a_nominated_pod_stay_in_use(shift: Any) -> Any:
+    return lambda self, pods, where, amounts, sign, claiming=(): shift(self, pods, where, amounts, sign)
+
+
 @bug("B1", "model.gang:Gang.counted", "unit/core/test_rounds.py")
 def permit_counts_terminating_pods(counted: Any) -> Any:
     def generous(gang: Any, placed: int) -> int:
