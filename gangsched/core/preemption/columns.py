@@ -47,15 +47,15 @@ class Departed:
 
 @dataclass(slots=True, eq=False)
 class RunningColumns:
-    """Running pods as columns: `running[i]` is the pod, `node[i]` its node's index, NONE if the node is
-    gone.
+    """Running pods as columns: `running[i]` is the pod, `node[i]` its node's index; if that node is gone, it is NONE
+    and `on_node[i]` is false.
 
-    `gang[i]` is an index into `gangs`, PLAIN for a plain pod, UNKNOWN for one of an unknown gang; a gang is `whole[g]`
-    if all its bound members are included. Pods that are `going` (terminating) are never victims. They count as gone if
-    they are `leaving`: not stuck, and terminating within the time that the settings allow (V4). `spared` pods are never
-    victims; of the others, `young` ones have run for less than the setting, `foreign` ones belong to other schedulers,
-    and `slow` ones have a longer grace period than the settings allow. `work[i]` is the work that is lost if the pod is
-    evicted (V8), in thousandths; `start[i]` is its start time.
+    `gang[i]` is an index into `gangs` where `in_gang[i]`, PLAIN for a `plain` pod, UNKNOWN for one of an unknown gang;
+    a gang is `whole[g]` if all its bound members are included. Pods that are `going` (terminating) are never victims.
+    They count as gone if they are `leaving`: not stuck, and terminating within the time that the settings allow (V4).
+    `spared` pods are never victims; of the others, `young` ones have run for less than the setting, `foreign` ones
+    belong to other schedulers, and `slow` ones have a longer grace period than the settings allow. `work[i]` is the
+    work that is lost if the pod is evicted (V8), in thousandths; `start[i]` is its start time.
     """
 
     running: Sequence[RunningPod]
@@ -63,8 +63,11 @@ class RunningColumns:
     budgets: Budgets
     table: PodTable
     node: Ints
+    on_node: Bools
     priority: Ints
     gang: Ints
+    in_gang: Bools
+    plain: Bools
     shape: Ints
     going: Bools
     leaving: Bools
@@ -115,8 +118,11 @@ class RunningColumns:
             budgets=budgets,
             table=table,
             node=node,
+            on_node=node != NONE,
             priority=priority,
             gang=gang,
+            in_gang=gang >= 0,
+            plain=gang == PLAIN,
             shape=shape,
             going=going,
             leaving=leaving,
@@ -133,27 +139,9 @@ class RunningColumns:
     def __len__(self) -> int:
         return len(self.running)
 
-    @property
-    def on_node(self) -> Bools:
-        """`on_node[i]`: the node of pod `i` is there."""
-        found: Bools = self.node != NONE
-        return found
-
-    @property
-    def plain(self) -> Bools:
-        """`plain[i]`: pod `i` has no gang."""
-        found: Bools = self.gang == PLAIN
-        return found
-
-    @property
-    def in_gang(self) -> Bools:
-        """`in_gang[i]`: pod `i` is a member of one of `gangs`."""
-        found: Bools = self.gang >= 0
-        return found
-
     def inside(self, region: Bools) -> Bools:
         """`inside[i]`: pod `i` runs on a node of `region`."""
-        inside = self.on_node
+        inside = self.on_node.copy()
         inside[inside] = region[self.node[inside]]
         return inside
 
