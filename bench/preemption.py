@@ -3,7 +3,7 @@
 A gang of 1,000 single-GPU pods meets 5,000 nodes on which 20,000 pods of lower priority run, plain or in gangs, so that
 500 of them must go. What runs was the same in the last plan but for 50 pods, as in the daemon; `cold` is the first plan
 of a process that asks what runs. `equal` is a plan for a gang of the same priority as all that runs: there preemption
-is on and nobody is asked what runs.
+is on and nobody is asked what runs. A decision that takes several plans counts with the longest of them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from gangsched.model.gang import Group
 from gangsched.model.gpu_policy import PlacementConstraints, SliceLayer
 from gangsched.model.objects import Shape
 from gangsched.model.plan import Verdict
-from gangsched.model.preemption import Preemption, PreemptionInput, Running, RunningGang
+from gangsched.model.preemption import NotHelpful, Preemption, PreemptionInput, Running, RunningGang
 from gangsched.model.snapshot import Snapshot
 from tests import builders
 from tests.running_cluster import WALL_S, RunningCluster
@@ -31,6 +31,7 @@ GIB = 2**30
 GOAL_MS = 50.0
 ONE = builders.shape(1, 4_000, 32 * GIB)
 RACK, ZONE = "topology.kubernetes.io/rack", "topology.kubernetes.io/zone"
+MOST_PLANS = 20
 CHANGED = 50
 """Pods that are others than in the last plan."""
 
@@ -87,21 +88,21 @@ class Crowd:
 
 
 def measure(crowd: Crowd, *, repeat: int) -> Mapping[str, str | float]:
-    """Medians in milliseconds; a plan that makes no room is an error, not a figure."""
+    """Medians of the longest plan of a decision, in milliseconds; one that makes no room is an error, not a figure."""
     gc.set_threshold(*GC_THRESHOLDS)  # as the daemon does
     gc.freeze()
     first, dice = crowd.cluster.snapshot(), random.Random(2)
     running = Running(tuple(crowd.cluster.pods), tuple(crowd.cluster.gangs))
     cache = PlanCache()
     plan(_again(first), [crowd.group], now_s=0.0, cache=cache)  # warms what filters say of nodes
-    cold_ms, cold_cpu_ms = timed_ms(lambda: _decided(_again(first), crowd, running, cache))
+    cold_ms, cold_cpu_ms = _decided(first, crowd, running, cache)
     with_it, without, equal = [], [], []
     for _ in range(repeat):
         running = _changed(running, dice)
-        turns = [_again(first) for _ in range(3)]
+        turns = [_again(first) for _ in range(2)]
         without.append(timed_ms(lambda turns=turns: plan(turns[0], [crowd.group], now_s=0.0, cache=cache)))  # type: ignore[misc]
-        with_it.append(timed_ms(lambda turns=turns, now=running: _decided(turns[1], crowd, now, cache)))  # type: ignore[misc]
-        equal.append(timed_ms(lambda turns=turns, now=running: _plan(turns[2], crowd.equal, now, cache)))  # type: ignore[misc]
+        with_it.append(_decided(first, crowd, running, cache))
+        equal.append(timed_ms(lambda turns=turns, now=running: _plan(turns[1], crowd.equal, now, cache)))  # type: ignore[misc]
     median = statistics.median
     return {
         "case": crowd.name,
@@ -133,12 +134,24 @@ def _changed(running: Running, dice: random.Random) -> Running:
     return Running((*pods, *anew), running.gangs)
 
 
-def _decided(snapshot: Snapshot, crowd: Crowd, running: Running, cache: PlanCache) -> None:
-    verdict = _plan(snapshot, crowd.group, running, cache)
-    if not isinstance(verdict.preemption, Preemption):
-        raise SystemExit(f"Room was to be made: {verdict.told.text}.")
+def _decided(first: Snapshot, crowd: Crowd, running: Running, cache: PlanCache) -> tuple[float, float]:
+    """Milliseconds of the longest plan until room is made, by the clock and of the process."""
+    times: list[tuple[float, float]] = []
+    found: NotHelpful | None = None
+    while len(times) < MOST_PLANS:
+        made: list[Verdict] = []
+        now, before = _again(first), found
+        work = lambda: made.append(_plan(now, crowd.group, running, cache, before))  # noqa: B023, E731
+        times.append(timed_ms(work))
+        if isinstance(made[0].preemption, Preemption):
+            return max(times)
+        found = made[0].preemption
+    raise SystemExit(f"Room was to be made in {MOST_PLANS} plans: {made[0].told.text}.")
 
 
-def _plan(snapshot: Snapshot, group: Group, running: Running, cache: PlanCache) -> Verdict:
-    given = PreemptionInput(running=lambda _left: running, wall_s=WALL_S, lowest_priority=0)
+def _plan(
+    snapshot: Snapshot, group: Group, running: Running, cache: PlanCache, before: NotHelpful | None = None
+) -> Verdict:
+    known = {group.id: before} if before is not None else {}
+    given = PreemptionInput(running=lambda _left: running, wall_s=WALL_S, lowest_priority=0, known=known)
     return plan(snapshot, [group], now_s=0.0, preempting=given, cache=cache).verdicts[0]
