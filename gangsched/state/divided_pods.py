@@ -14,8 +14,8 @@ from gangsched.api.sub_groups import sub_group_of
 from gangsched.model.objects import Pod, PodGroup
 from gangsched.state.groups import Registry
 
-MOVED_AT_A_TIME = 250
-"""Pods that one turn assigns anew: each may be a gang of its own, which takes 0.2 ms to read."""
+MOVED_AT_A_TIME = 60
+"""Pods that one turn assigns anew: each may be a gang of its own, which takes 0.5 ms to read, decide and report."""
 REMEMBERED = 256
 """Gangs of one PodGroup that are remembered before those without pods are looked for, then again at twice as many."""
 

@@ -37,6 +37,8 @@ UNUSED_ROOM_EVERY_S = 60
 """How often the age of a namespace's groups may begin again."""
 UNITS_A_GANG = 8
 """Cost of reading a gang without its members, in units of reading one member, about 5 µs."""
+UNITS_IN_A_TREE = 16
+"""Further cost if the gang has a parent: the other parts of its tree are looked up before and after."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +202,9 @@ class Registry:
         return any(sum_ > units for sum_ in accumulate(map(self._cost, self._dirty)))
 
     def _cost(self, gang_id: str) -> int:
-        return UNITS_A_GANG + len(self.gangs[gang_id].members)
+        record = self.gangs[gang_id]
+        in_tree = any(each.parent for each in record.pod_groups.values()) or (record.spec and record.spec.parent)
+        return UNITS_A_GANG + (UNITS_IN_A_TREE if in_tree else 0) + len(record.members)
 
     def refresh(self, now_s: float, most: float = inf) -> Refreshed:
         """Rebuild the views of changed gangs and their groups.

@@ -6,17 +6,28 @@ import cProfile
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import pytest
 
 from gangsched.api import keys
+from gangsched.loop import MESSAGES_PER_TURN
 from gangsched.model.objects import PodGroup
 from gangsched.model.protocol import Applied
 from gangsched.model.reasons import Reason
+from gangsched.state.divided_pods import MOVED_AT_A_TIME
+from gangsched.state.gangs import GangRecord
+from gangsched.state.groups import Registry
 from gangsched.state.parents import Parents
 from gangsched.turn import plan_and_commit
 from tests.builders import gang_metadata, members, node, pod, pod_group
+from tests.sizes import of_size
+from tests.unit.api.test_sub_groups import MARK, group, role
 from tests.unit.core.test_trees import reason, replica, started, started_pods, told
+from tests.unit.test_loop import Bench
 from tests.world import World
+
+READ_AT_A_TIME = 2 * MOVED_AT_A_TIME + 10
+"""Gangs that a turn reads: those that a pod left, and those that it came to."""
 
 
 def names(parent: str, *, generation: int = 1) -> PodGroup:
@@ -198,6 +209,50 @@ def test_a_tree_of_128_different_children_costs_each_plan_the_same(monkeypatch: 
     world.turn()
     world.answer()
     assert set(world.bound()) == {"mine"}
+
+
+def test_pods_that_all_change_their_sub_group_cost_a_turn_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Attack: all pods of a PodGroup change a label at once, so that each is a sub group of its own; then its policy
+    divides them by another label. A turn reads a bounded number of gangs; a pod of another namespace is bound once all
+    are read, and in the turn after the policy has changed.
+    """
+    number, read, turns = of_size(2_000, 10_000), 0, 0
+    view = Registry._view
+
+    def counted(self: Registry, record: GangRecord, now_s: float) -> Any:
+        nonlocal read
+        read += 1
+        return view(self, record, now_s)
+
+    monkeypatch.setattr(Registry, "_view", counted)
+    bench = Bench()
+    bench.loop.inbox(Applied(node("a", pods=1_000)))
+    bench.loop.inbox(Applied(group(role(subGroupSize=number + 1))))
+    labels = {"role": "decode", "number": "0"}
+    pods = [pod(f"d{n}", gang_metadata=((MARK, "g"),), labels={**labels, "other": str(n)}) for n in range(number)]
+
+    def turns_until(name: str) -> int:
+        nonlocal read, turns
+        bench.loop.inbox(Applied(pod(name, namespace="other", gpus=0)))
+        before = turns
+        while name not in {each.name for each in bench.binds}:
+            read, turns = 0, turns + 1
+            bench.loop.turn()
+            assert read <= READ_AT_A_TIME
+            assert turns - before < number
+        return turns - before
+
+    for each in pods:
+        bench.loop.inbox(Applied(each))
+    turns_until("first")
+    for n, each in enumerate(pods):
+        bench.loop.inbox(Applied(msgspec.structs.replace(each, labels={**each.labels, "number": str(n)})))
+    assert turns_until("second") <= number // MESSAGES_PER_TURN + number // 95 + 5
+    policy = group(role(subGroupSize=number + 1, matchLabelKeys=["other"]))
+    bench.loop.inbox(Applied(msgspec.structs.replace(policy, generation=2)))
+    for n in range(number // MOVED_AT_A_TIME):
+        assert turns_until(f"mine{n}") <= 2
+    assert len(bench.binds) == number // MOVED_AT_A_TIME + 2
 
 
 def composite(name: str, parent: str, *, is_composite: bool = True, **fields: Any) -> PodGroup:
