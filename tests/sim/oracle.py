@@ -326,11 +326,9 @@ class Oracle:
     def _harm(self, change: Change) -> None:
         """Note a gang that lost a member without an eviction, or of which a rival has bound one."""
         job, pod = self.cluster.job_of(change.body), change.body
-        if job is None or not pod["spec"].get("nodeName"):
-            return
         is_lost = change.type == DELETED or pod["status"].get("phase") in ENDED
-        by_rival = PERMITTED not in pod["metadata"].get("annotations", {})
-        if by_rival or (is_lost and pod["metadata"]["uid"] not in self._evicted_uids):
+        by_rival = pod["spec"].get("nodeName") and PERMITTED not in pod["metadata"].get("annotations", {})
+        if job is not None and (by_rival or (is_lost and pod["metadata"]["uid"] not in self._evicted_uids)):
             self._harmed.add(job.key)
 
     def rests(self) -> None:
