@@ -6,18 +6,21 @@ three members share a claim, and random ones. Each gang has nodes of its own, tw
 scheduler, and brute force has found that all its claims can be allocated there. Both schedulers read the same objects:
 PodGroups of scheduling.k8s.io, claims made from templates by controller-manager. Then, one scheduler after the other,
 the rate at which pods with a claim each are bound to nodes of eight devices; the claims exist before the scheduler
-starts. Exit code 1 if gangsched does not start all.
+starts. Last, a raw client that decides nothing sends the three writes that each pod takes: the rate of the API server.
+Exit code 1 if gangsched does not start all.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import random
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
 from itertools import combinations, product
 from typing import Any
 
@@ -28,12 +31,16 @@ from control_plane.applying import apply_manifests
 from control_plane.following import Following
 from control_plane.pods import nodes_of
 
-from bench.gangs.contenders import NATIVE, OURS_NATIVE, Contender, Running
+from bench.gangs.contenders import NATIVE, OURS_NATIVE, RAW, Contender, Running
+from bench.gangs.http import Pool
+from bench.gangs.raw import binding
 
 GROUP = "/apis/resource.k8s.io/v1"
 SLICES, CLAIMS = f"{GROUP}/resourceslices", f"{GROUP}/resourceclaims"
 PODS = "/api/v1/pods"
 PODS_HERE = "/api/v1/namespaces/default/pods"
+CLAIMS_HERE = f"{GROUP}/namespaces/default/resourceclaims"
+CONNECTIONS = 96
 NATIVE_API = "scheduling.k8s.io/v1alpha2"
 DRIVER, COUNTER = "gpu.test", "mem"
 PLACE = "example.com/place"
@@ -120,8 +127,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(json.dumps(asdict(outcome)) if given.json else row.format_map(asdict(outcome)), flush=True)
     if given.pods and not given.json:
         print(f"\n{given.pods} pods, {given.nodes} nodes{'':4}{'seconds':>14}{'pods/s':>9}{'CPU s':>9}")
-    for contender in CONTENDERS if given.pods else ():
-        rate = played(contender, given.pods, given.nodes)
+    for contender in (*CONTENDERS, RAW) if given.pods else ():
+        rate = (raw if contender is RAW else played)(contender, given.pods, given.nodes)
         told = {**asdict(rate), "pods_per_s": rate.pods_per_s}
         row = "{scheduler:26}{seconds:12.1f}{pods_per_s:9.0f}{cpu_s:9.1f}"
         print(json.dumps(told) if given.json else row.format_map(told), flush=True)
@@ -315,22 +322,78 @@ def played(contender: Contender, number: int, nodes: int) -> Rate:
     """How fast pods are bound that all have a claim for one of eight devices of a node."""
     with ExitStack() as stack:
         api, plane = _plane(stack)
-        devices = [Device(f"g{n}", MODELS[0]) for n in range(DEVICES)]
-        for n in range(nodes):
-            make.create_all(api, list(node_bodies(f"n{n:04}", "all", devices)))
-        uses = {"resourceClaimTemplateName": "one"}
-        bodies = [template("one", Ask(("",))), *(pod(f"p{n}", uses, contender.scheduler, {}) for n in range(number))]
-        make.create_all(api, bodies, connections=4)
-        with Following(api, CLAIMS) as claims:
-            claims.wait_for(lambda items: len(items) == number, within_s=MOST_S, what="a claim for each pod")
+        _create_waiting(api, contender, number, nodes)
         with Following(api, PODS) as pods:
-            pods.wait_for(lambda items: all(map(_has_claim, items.values())), within_s=MOST_S, what="pods with claims")
             running = _run(stack, contender, plane)
             began_s, before_s = time.monotonic(), running.cpu_s()
             already = len(nodes_of(pods.objects(), ""))
             pods.wait_for(lambda items: len(nodes_of(items, "")) == number, within_s=MOST_S, what="all pods bound")
             seconds, cpu_s = time.monotonic() - began_s, running.cpu_s() - before_s
     return Rate(contender.scheduler, number - already, seconds, cpu_s)
+
+
+def raw(contender: Contender, number: int, nodes: int) -> Rate:
+    """How fast one client that only sends can allocate and reserve the claims of these pods, and bind the pods."""
+    with ExitStack() as stack:
+        api, plane = _plane(stack)
+        _create_waiting(api, contender, number, nodes)
+        claims = {each["metadata"]["ownerReferences"][0]["name"]: each for each in api.list(CLAIMS).items}
+        with Following(api, PODS) as pods:
+            began_s, before_s = time.monotonic(), time.process_time()
+            asyncio.run(_write_all(plane, [(claims[f"p{n}"], f"n{n // DEVICES:04}", n) for n in range(number)]))
+            pods.wait_for(lambda items: len(nodes_of(items, "")) == number, within_s=MOST_S, what="all pods bound")
+            seconds, cpu_s = time.monotonic() - began_s, time.process_time() - before_s
+    return Rate(contender.name, number, seconds, cpu_s)
+
+
+async def _write_all(plane: ControlPlane, allocations: Sequence[tuple[Object, str, int]]) -> None:
+    """Write claims with the node and the number of their pod as gangsched does, and bind the pods."""
+    async with Pool(plane.url, plane.ssl_context(), CONNECTIONS) as pool:
+        paths = [f"{CLAIMS_HERE}/{claim['metadata']['name']}" for claim, _, _ in allocations]
+        finalizer = [
+            {"op": "add", "path": "/metadata/finalizers", "value": ["resource.kubernetes.io/delete-protection"]}
+        ]
+        patch = "application/json-patch+json"
+        await pool.send_all([pool.request("PATCH", path, json.dumps(finalizer).encode(), patch) for path in paths])
+        patch, now = "application/merge-patch+json", datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        statuses = (
+            json.dumps({"status": _allocated(claim, node, number, now)}).encode() for claim, node, number in allocations
+        )
+        requests = zip(paths, statuses, strict=True)
+        await pool.send_all([pool.request("PATCH", f"{path}/status", status, patch) for path, status in requests])
+        binds = ((f"p{number}", node) for _, node, number in allocations)
+        await pool.send_all(
+            [pool.request("POST", f"{PODS_HERE}/{name}/binding", binding(name, node)) for name, node in binds]
+        )
+
+
+def _allocated(claim: Object, node: str, number: int, now: str) -> Object:
+    """The status of a claim whose device is allocated."""
+    result = {"request": "gpu", "driver": DRIVER, "pool": node, "device": f"g{number % DEVICES}"}
+    field = {"key": "metadata.name", "operator": "In", "values": [node]}
+    consumer = claim["metadata"]["ownerReferences"][0]
+    return {
+        "allocation": {
+            "devices": {"results": [result]},
+            "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [field]}]},
+            "allocationTimestamp": now,
+        },
+        "reservedFor": [{"resource": "pods", "name": consumer["name"], "uid": consumer["uid"]}],
+    }
+
+
+def _create_waiting(api: Api, contender: Contender, number: int, nodes: int) -> None:
+    """Create nodes, and pods that have claims and wait for their scheduler."""
+    devices = [Device(f"g{n}", MODELS[0]) for n in range(DEVICES)]
+    for n in range(nodes):
+        make.create_all(api, list(node_bodies(f"n{n:04}", "all", devices)))
+    uses = {"resourceClaimTemplateName": "one"}
+    scheduler = contender.name if contender is RAW else contender.scheduler
+    bodies = [template("one", Ask(("",))), *(pod(f"p{n}", uses, scheduler, {}) for n in range(number))]
+    make.create_all(api, bodies, connections=4)
+    with Following(api, CLAIMS) as claims, Following(api, PODS) as pods:
+        claims.wait_for(lambda items: len(items) == number, within_s=MOST_S, what="a claim for each pod")
+        pods.wait_for(lambda items: all(map(_has_claim, items.values())), within_s=MOST_S, what="pods with claims")
 
 
 def _plane(stack: ExitStack) -> tuple[Api, ControlPlane]:

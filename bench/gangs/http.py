@@ -86,11 +86,11 @@ class Pool:
         for connection in self._connections:
             connection.close()
 
-    def request(self, method: str, path: str, body: bytes = b"") -> bytes:
+    def request(self, method: str, path: str, body: bytes = b"", content_type: str = "application/json") -> bytes:
         """The bytes of a request, to be built before the clock starts."""
         head = (
             f"{method} {path} HTTP/1.1\r\nHost: {self._host}:{self._port}\r\nAccept: application/json\r\n"
-            f"User-Agent: gangsched-bench\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+            f"User-Agent: gangsched-bench\r\nContent-Type: {content_type}\r\nContent-Length: {len(body)}\r\n\r\n"
         )
         return head.encode() + body
 

@@ -11,7 +11,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Mapping, Sequence, Set
-from typing import Any, Protocol
+from dataclasses import replace
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -36,6 +37,10 @@ from gangsched.model.storage import Selection
 
 BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
 PATCH_TRIES = 3
+CONNECTIONS: Final = 32
+"""Requests about claims in flight. With the 96 of the binder, the connection pool keeps all these connections open; to
+open more costs the API server more than they gain, and 10,000 pods would open 10,000.
+"""
 
 
 class BindSink(Protocol):
@@ -54,10 +59,14 @@ class VolumeBinder:
         binds: BindSink,
         sink: Sink,
         *,
+        connections: int = CONNECTIONS,
         request_timeout_s: float = 10.0,
         runtime: Runtime = Runtime(),  # noqa: B008  (frozen)
     ) -> None:
-        """Claims have their own budget of requests: that of `client`."""
+        """`connections` limits requests about claims in flight; those of `binds` have a limit of their own."""
+        self._slots = asyncio.Semaphore(connections)
+        self._sleep = runtime.sleep
+        runtime = replace(runtime, sleep=self._sleep_without_slot)
         self._devices = DeviceClaimWriter(client, request_timeout_s=request_timeout_s, runtime=runtime)
         self._extended = ExtendedClaimWriter(
             client, self._devices, request_timeout_s=request_timeout_s, runtime=runtime
@@ -80,7 +89,22 @@ class VolumeBinder:
         async with asyncio.TaskGroup() as group:
             while True:
                 order = await self._queue.get()
-                group.create_task(self._carry_out(order), name=f"volumes of {order.namespace}/{order.name}")
+                await self._slots.acquire()  # in order: pods that came first are bound while others wait
+                group.create_task(self._in_slot(order), name=f"volumes of {order.namespace}/{order.name}")
+
+    async def _in_slot(self, order: BindOrder) -> None:
+        try:
+            await self._carry_out(order)
+        finally:
+            self._slots.release()
+
+    async def _sleep_without_slot(self, seconds: float) -> None:
+        """Sleep before another try, during which others send their requests."""
+        self._slots.release()
+        try:
+            await self._sleep(seconds)
+        finally:
+            await self._slots.acquire()
 
     async def _carry_out(self, order: BindOrder) -> None:
         if isinstance(order, ReleaseClaims):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -16,7 +17,7 @@ from gangsched.model.inter_pod import Requirement
 from gangsched.model.objects import NodeSelectorTerm
 from gangsched.model.protocol import Bind, BindClaims, BindFailed, ClaimsWritten, Message, ReleaseClaims
 from gangsched.model.storage import Selection
-from tests.unit.kube.fakes import Answer, FakeRequests, Sent, running, settle
+from tests.unit.kube.fakes import Answer, FakeRequests, FakeTime, Sent, running, settle
 
 CLAIM_PATH = "/api/v1/namespaces/ns/persistentvolumeclaims/c"
 SELECTED = Selection(namespace="ns", name="c", uid="claim-1", resource_version="5", node="n0")
@@ -112,6 +113,46 @@ async def test_a_request_that_cannot_be_withdrawn_stays() -> None:
         await settle()
         assert [sent.method for sent in made.requests.sent] == ["PATCH", "PATCH"]
         assert made.outcomes == []
+
+
+class SlowRequests:
+    """Answers to claims when the test lets them; those of one pod are always refused as overloaded."""
+
+    def __init__(self) -> None:
+        self.most, self.paths = 0, list[str]()
+        self.open = asyncio.Event()
+        self._in_flight = 0
+
+    async def request(self, method: str, path: str, body: bytes | None = None, **_: object) -> bytes:
+        """Answer."""
+        self._in_flight += 1
+        self.most = max(self.most, self._in_flight)
+        self.paths.append(path)
+        await self.open.wait()
+        self._in_flight -= 1
+        if "/busy" in path:
+            raise ApiFault(503, "ServiceUnavailable", "try again")
+        return msgspec.json.encode({"metadata": {"namespace": "ns", "name": "c", "uid": "u", "resourceVersion": "8"}})
+
+
+async def test_thousands_of_pods_use_few_connections() -> None:
+    """Claims are written in order, eight at a time; those that wait for another try keep no others from theirs."""
+    time, requests, outcomes = FakeTime(), SlowRequests(), list[Message]()
+    binder = VolumeBinder(requests, Stage(FakeRequests()), outcomes.append, connections=8, runtime=time.runtime())
+    busy = [
+        ReleaseClaims(f"b{n}", "ns", f"b{n}", "n0", (Selection(namespace="ns", name="busy", uid="u", reserve=True),))
+        for n in range(16)
+    ]
+    pods = [BindClaims(f"p{n}", "ns", f"p{n}", "n0", (SELECTED,), frozenset()) for n in range(3_000)]
+    async with running(binder.run()):
+        binder.submit([*busy, *pods])
+        await settle()
+        assert len(requests.paths) == 8
+        requests.open.set()
+        for _ in range(500):
+            await time.advance(0.001)
+        assert requests.most == 8
+        assert [each.uid for each in outcomes if isinstance(each, ClaimsWritten)] == [each.uid for each in pods]
 
 
 async def test_a_volume_is_kept_for_its_claim() -> None:
