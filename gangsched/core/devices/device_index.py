@@ -9,7 +9,6 @@ when any of these pools changes (`_forget_joint`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cache
 from typing import Final, TypeAlias
 
@@ -24,6 +23,7 @@ from gangsched.core.devices.holders import Holders
 from gangsched.core.devices.located import (
     EVERY_NODE,
     DeviceKind,
+    KindColumn,
     Located,
     NodeRoom,
     home,
@@ -49,25 +49,10 @@ _MOST_ROOMS: Final = 500_000
 _MOST_CHANGES: Final = 100_000
 _MOST_BESIDE: Final = 20_000
 
+Beside: TypeAlias = "tuple[tuple[Located, ...], Located, frozenset[str], int]"
+"""What was searched: placed items, the item, the claims that are freed, and for how many pods."""
 Solution: TypeAlias = tuple[tuple[tuple[DeviceResult, ...], ...], ...]
 """By pod and claim, the devices."""
-
-
-@dataclass(slots=True, eq=False)
-class _KindColumn:
-    """Rooms of one kind by node, of which `array` has those of the nodes of a table, as of so many `changes`.
-
-    `faults` are the nodes with one, some of them perhaps no more. `joint` are rooms of places that see pools of several
-    nodes, by node, and `uses` says whether the kind may use devices of a place.
-    """
-
-    rooms: dict[str, NodeRoom] = field(default_factory=dict)
-    joint: dict[str, dict[ClaimPlace, NodeRoom]] = field(default_factory=dict)
-    uses: dict[str, dict[ClaimPlace, bool]] = field(default_factory=dict)
-    faults: set[str] = field(default_factory=set)
-    table: NodeTable | None = None
-    array: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    changes: int = 0
 
 
 class DeviceIndex:
@@ -87,9 +72,11 @@ class DeviceIndex:
         self._pools: dict[str, tuple[Pool, ...]] = {}
         self.holders = Holders()
         self._kinds: dict[tuple[DeviceClaim, ...], DeviceKind] = {}
-        self._columns: dict[DeviceKind, _KindColumn] = {}
+        self._columns: dict[DeviceKind, KindColumn] = {}
         self._solutions: dict[str, dict[tuple[tuple[Located, ...], frozenset[str]], Solution | None]] = {}
-        self.beside: dict[tuple[tuple[Located, ...], Located, frozenset[str], int], NodeRoom] = {}
+        self.beside: dict[str, dict[Beside, NodeRoom]] = {}  # by node, as `_solutions`
+        self.lasting = Holders()  # claims of pods that end with their node
+        self.emptied: DeviceIndex | None = None  # see `core.devices.emptied`
         self._changes: list[str] = []  # nodes, one by one
         self._had_joint: frozenset[PoolId] = frozenset()
         self._views: Views | None = None
@@ -129,10 +116,13 @@ class DeviceIndex:
         changed = {node for name in known - listed.keys() for node in self.drop(kind, name)}
         return changed.union(*(self.apply(item) for item in listed.values()))
 
-    def hold(self, claim: str, results: tuple[DeviceResult, ...]) -> tuple[set[str], bool]:
-        """Record the devices that a claim holds, () for none. Also return whether it no longer holds a device that it
-        held before.
+    def hold(self, claim: str, results: tuple[DeviceResult, ...], *, is_lasting: bool = False) -> tuple[set[str], bool]:
+        """Record the devices that a claim holds, () for none; `is_lasting`: as long as its node exists. Also return
+        whether it no longer holds a device that it held before.
         """
+        lasting = results if is_lasting else ()
+        if self.lasting.hold(claim, lasting) != lasting:
+            self.emptied = None
         before = self.holders.hold(claim, results)
         if results == before:
             return set(), False
@@ -170,9 +160,9 @@ class DeviceIndex:
 
     def _forget_joint(self, *, slices: bool = True) -> None:
         if slices:
-            self._views = self._viewed = None
+            self._views = self._viewed = self.emptied = None
         self._solutions.pop(EVERY_NODE, None)
-        self.beside.clear()
+        self.beside.pop(EVERY_NODE, None)
         for column in self._columns.values():
             column.joint.clear()
             if slices:
@@ -184,7 +174,7 @@ class DeviceIndex:
             node
             for node in nodes
             if node not in self._pools
-            or list(map(_content, self._pools[node])) != list(map(_content, self._slices.local_pools(node)))
+            or [each.content for each in self._pools[node]] != [each.content for each in self._slices.local_pools(node)]
         }
 
     def _rule(self) -> set[str]:
@@ -195,16 +185,18 @@ class DeviceIndex:
 
     def _reclassified(self) -> set[str]:
         self.extended = served_by(self.classes.values())
+        self.emptied = None
         self._columns.clear()
         self._solutions.clear()
         self.beside.clear()
         return {*self._slices.nodes(), EVERY_NODE}
 
     def _changed(self, nodes: set[str], *, pools: bool = True) -> set[str]:
-        for node in nodes:
+        for node in (*nodes, EVERY_NODE):  # what is of several nodes may be of these, too
             self._solutions.pop(node, None)
-        self._solutions.pop(EVERY_NODE, None)  # they may be of these nodes, too
-        self.beside.clear()
+            self.beside.pop(node, None)
+        if pools and self.emptied is not None:
+            self.emptied._changed(nodes)
         for node in nodes if pools else ():
             self._pools.pop(node, None)
         for column in self._columns.values() if len(nodes) * len(self._columns) < _MOST_CHANGES else ():
@@ -288,17 +280,23 @@ class DeviceIndex:
             column.array[column.table.index[place.node]] = room.pods
         return room, steps
 
+    def known_beside(
+        self, placed: tuple[Located, ...], item: Located, without: frozenset[str], most: int
+    ) -> NodeRoom | None:
+        """What `search_beside` found; None if something changed since then."""
+        return self.beside.get(home((*placed, item)), {}).get((placed, item, without, most))
+
     def search_beside(
         self, placed: tuple[Located, ...], item: Located, without: frozenset[str], most: int
     ) -> tuple[NodeRoom, int]:
         """Search the room for at most so many pods in addition to those whose devices are not chosen yet, as if some
-        claims held no devices; also return the number of steps. `beside` has the room until something changes.
+        claims held no devices; also return the number of steps. `known_beside` has the room until something changes.
         """
         self.searches += 1
         found = self._beside(placed, item, without, most)
-        if len(self.beside) > _MOST_BESIDE:
-            self.beside.clear()
-        self.beside[placed, item, without, most] = found[0]
+        if len(known := self.beside.setdefault(home((*placed, item)), {})) > _MOST_BESIDE:
+            known.clear()
+        known[placed, item, without, most] = found[0]
         return found
 
     def _beside(
@@ -427,9 +425,13 @@ class DeviceIndex:
             (self.invalid.add if any(pool.invalid for pool in found) else self.invalid.discard)(node)
         return found
 
-    def _column(self, kind: DeviceKind) -> _KindColumn:
+    def unread(self, nodes: Iterable[str]) -> list[str]:
+        """Those of the nodes whose pools were not asked for."""
+        return [node for node in nodes if node not in self._pools]
+
+    def _column(self, kind: DeviceKind) -> KindColumn:
         """The column of a kind; those used last are kept."""
-        found = self._columns.pop(kind, None) or _KindColumn()
+        found = self._columns.pop(kind, None) or KindColumn()
         self._columns[kind] = found
         most = max(8, _MOST_ROOMS // max(1, len(self._slices.nodes())))
         while len(self._columns) > most:
@@ -441,9 +443,3 @@ class DeviceIndex:
 def _room(pods: int, ended: bool) -> NodeRoom:
     """Equal rooms are one object: columns have half a million of them, which the garbage collector looks through."""
     return NodeRoom(pods, ended)
-
-
-def _content(pool: Pool) -> tuple[object, ...]:
-    """The facts about a pool of one node that the search depends on."""
-    devices = [(each.device, each.taints) for each in pool.devices]
-    return (pool.id, pool.incomplete, pool.invalid, devices, pool.counters)

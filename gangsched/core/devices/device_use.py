@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
 from gangsched.core.devices.device_index import MOST_PODS, UNKNOWN, DeviceIndex
-from gangsched.core.devices.located import DeviceKind, Located, NodeRoom
+from gangsched.core.devices.located import DeviceKind, Located, NodeRoom, PlacedClaims
 from gangsched.core.devices.views import MOST_JOINT, ClaimPlace, Matching, Views
 from gangsched.core.work import Work
 from gangsched.model.devices import DeviceResult
@@ -26,17 +25,6 @@ MOST_VIEWS = 16
 """Views that are compared with each other."""
 UNITS_A_VIEW = 2_000
 """Units of finding out what nodes see of pools of several nodes, on a thousand nodes."""
-
-
-class PlacedClaims(NamedTuple):
-    """Claims for which the plan chooses devices, usable on all of these nodes: those of a pod, or one that several
-    share. `order` is their place among all.
-    """
-
-    order: int
-    uid: str
-    kind: DeviceKind
-    nodes: tuple[int, ...]
 
 
 @dataclass(slots=True, eq=False)
@@ -142,11 +130,23 @@ class DeviceUse:
         return [node for node, _ in self._faults_of(kind)]
 
     @property
-    def invalid(self) -> set[int]:
-        """Searched nodes of which a pool contradicts itself, such as one with two devices of one name."""
-        index, views = self._table.index, self._views
-        seen = [] if views is None else np.flatnonzero(np.isin(views.of, [*views.invalid])).tolist()
-        return {*seen, *(index[name] for name in self.index.invalid if name in index)}
+    def invalid(self) -> Bools:
+        """Nodes of which a pool contradicts itself, such as one with two devices of one name; of those read so far."""
+        views, found = self._views, np.zeros(len(self._table), dtype=np.bool_)
+        if views is not None:
+            found |= np.isin(views.of, [*views.invalid])
+        found[[self._table.index[name] for name in self.index.invalid if name in self._table.index]] = True
+        return found
+
+    def read_pools(self, nodes: Bools) -> None:
+        """Read the pools of these nodes, which a search may have left out."""
+        names, views = self._table.names, self._views
+        for node in self.index.unread(names[node] for node in np.flatnonzero(nodes).tolist()):
+            self._work.charge(UNITS_A_NODE + UNITS_A_DEVICE * sum(len(pool.devices) for pool in self.index.pools(node)))
+        if views is not None:
+            for view in views.unread(nodes):
+                self._work.charge(UNITS_A_NODE + self.index.joint_devices // 8)
+                views.pools((view,))
 
     def known(self, kind: DeviceKind) -> Ints:
         """`room[node]` where it was searched, else `UNKNOWN`. Read-only."""
@@ -228,7 +228,7 @@ class DeviceUse:
             if known is not None:
                 return known
         else:
-            known = self.index.beside.get((placed, item, without, most))
+            known = self.index.known_beside(placed, item, without, most)
             if known is not None:
                 return known
         self._work.charge(UNITS_A_NODE + self._asked((*placed, item)))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
+import numpy as np
 from msgspec.structs import replace
 
 from gangsched.core.devices.cel.selectors import SelectorAnswers
@@ -14,6 +15,7 @@ from gangsched.core.devices.pools import Pool, PoolDevice
 from gangsched.core.devices.questions import Questions
 from gangsched.core.devices.views import ClaimPlace, merged
 from gangsched.model.devices import ALL, DeviceClaim, DeviceClass
+from gangsched.model.snapshot import Ints, NodeTable
 
 EVERY_NODE: Final = ""
 """In place of a node: devices that several nodes reach."""
@@ -45,6 +47,34 @@ class NodeRoom(NamedTuple):
 
 Located: TypeAlias = "tuple[DeviceKind, ClaimPlace]"
 """Claims of a pod, and where they must be usable."""
+
+
+class PlacedClaims(NamedTuple):
+    """Claims for which the plan chooses devices, usable on all of these nodes: those of a pod, or one that several
+    share. `order` is their place among all.
+    """
+
+    order: int
+    uid: str
+    kind: DeviceKind
+    nodes: tuple[int, ...]
+
+
+@dataclass(slots=True, eq=False)
+class KindColumn:
+    """Rooms of one kind by node, of which `array` has those of the nodes of a table, as of so many `changes`.
+
+    `faults` are the nodes with one, some of them perhaps no more. `joint` are rooms of places that see pools of several
+    nodes, by node, and `uses` says whether the kind may use devices of a place.
+    """
+
+    rooms: dict[str, NodeRoom] = field(default_factory=dict)
+    joint: dict[str, dict[ClaimPlace, NodeRoom]] = field(default_factory=dict)
+    uses: dict[str, dict[ClaimPlace, bool]] = field(default_factory=dict)
+    faults: set[str] = field(default_factory=set)
+    table: NodeTable | None = None
+    array: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    changes: int = 0
 
 
 def matcher(

@@ -75,6 +75,12 @@ class Pool:
     counters: Mapping[Counter, int] = field(default_factory=dict)
     is_cut: bool = False
 
+    @property
+    def content(self) -> tuple[object, ...]:
+        """The facts about a pool of one node that a search depends on."""
+        devices = [(each.device, each.taints) for each in self.devices]
+        return (self.id, self.incomplete, self.invalid, devices, self.counters)
+
 
 class SliceIndex:
     """All slices, by node and by pool; `apply` and `drop` return the nodes whose pools changed."""

@@ -71,6 +71,10 @@ class Views:
                 self.invalid.update(views)
         return self._pools[views]
 
+    def unread(self, nodes: Bools) -> list[int]:
+        """The views of these nodes whose pools were not asked for."""
+        return [view for view in np.unique(self.of[nodes & self.sees]).tolist() if (view,) not in self._pools]
+
 
 def _nodes(scope: NodeScope, table: NodeTable, matching: Matching) -> Iterable[int]:
     if scope.node:

@@ -12,7 +12,7 @@ import numpy as np
 
 from gangsched.core.filter.occupancy import Occupancy
 from gangsched.core.filter.plugin import StatefulFilter
-from gangsched.core.filter.volumes.extended_claims import NO_DEVICES
+from gangsched.core.filter.volumes.claim_devices import without_devices
 from gangsched.model.objects import Pod, Shape
 from gangsched.model.resources import PODS
 from gangsched.model.snapshot import Ints, RefusedNodes
@@ -37,8 +37,11 @@ class NodeResourcesFit(StatefulFilter):
                 lacking = lacking & ~served
             full |= lacking
             yield RefusedNodes(reason, lacking)
-        # DynamicResources has not searched nodes where not even the number of the devices suffices.
-        yield RefusedNodes(NO_DEVICES, lacks_devices & ~full)
+        devices, lacks_devices = occupancy.storage.devices, lacks_devices & ~full
+        if devices is not None and lacks_devices.any():
+            # DynamicResources has not searched nodes where not even the number of the devices suffices.
+            devices.read_pools(lacks_devices)
+            yield from without_devices(lacks_devices, devices)
 
 
 def room(shape: Shape, free: Ints, resources: Mapping[str, int]) -> Ints:

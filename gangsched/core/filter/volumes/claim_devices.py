@@ -21,8 +21,11 @@ from gangsched.core.filter.volumes.extended_claims import ExtendedClaims, Extend
 from gangsched.core.work import Work
 from gangsched.model.devices import DeviceResult, MadeClaim
 from gangsched.model.objects import NodeSelectorTerm, Pod
-from gangsched.model.snapshot import Bools, NodeTable
+from gangsched.model.snapshot import Bools, NodeTable, RefusedNodes
 from gangsched.model.storage import ResourceClaim, Selection, Storage
+
+NO_DEVICES = "cannot allocate all claims"
+INVALID_POOLS = "invalid resource pools were encountered"
 
 
 class WantedOnNodes(NamedTuple):
@@ -311,3 +314,10 @@ def _open(extended: OnNodes | None) -> ResourceClaim | None:
     """The claim for extended resources for which devices are to be chosen; None if there is none."""
     claim = extended.claim if extended is not None else None
     return claim if claim is not None and not claim.allocated else None
+
+
+def without_devices(nodes: Bools, devices: DeviceUse) -> Iterator[RefusedNodes]:
+    """The reason of nodes that lack devices for a pod, of those whose pools were read; as by kube-scheduler."""
+    invalid = devices.invalid
+    yield RefusedNodes(INVALID_POOLS, nodes & invalid)
+    yield RefusedNodes(NO_DEVICES, nodes & ~invalid)

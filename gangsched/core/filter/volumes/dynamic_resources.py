@@ -12,15 +12,13 @@ import numpy as np
 from gangsched.core.filter.node_selector import any_term
 from gangsched.core.filter.occupancy import Occupancy
 from gangsched.core.filter.plugin import ClaimFilter
-from gangsched.core.filter.volumes.claim_devices import WantedDevices
-from gangsched.core.filter.volumes.extended_claims import NO_DEVICES
+from gangsched.core.filter.volumes.claim_devices import WantedDevices, without_devices
 from gangsched.model.gang import Refusal
 from gangsched.model.objects import Pod
 from gangsched.model.reasons import Reason
 from gangsched.model.snapshot import Bools, Ints, RefusedNodes
 
 REFUSED = "resourceclaim not available on the node"
-INVALID_POOLS = "invalid resource pools were encountered"
 EXTENDED = "for extended resources"
 """Stands for the name of a claim that does not exist yet."""
 
@@ -64,12 +62,7 @@ class DynamicResources(ClaimFilter):
         lacking = _lacking(wanted, occupancy)
         if lacking is None:
             return
-        if invalid := devices.invalid:
-            wrong = np.zeros_like(lacking)
-            wrong[list(invalid)] = True
-            yield RefusedNodes(INVALID_POOLS, lacking & wrong)
-            lacking &= ~wrong
-        yield RefusedNodes(NO_DEVICES, lacking)
+        yield from without_devices(lacking, devices)
 
     def narrowed(self, pod: Pod, room: Ints, occupancy: Occupancy) -> Ints:
         room = occupancy.storage.with_devices(pod, room)

@@ -17,7 +17,6 @@ from gangsched.model.objects import ClaimUse, ExtendedResource, Pod
 from gangsched.model.snapshot import Bools, NodeTable
 from gangsched.model.storage import ResourceClaim, Storage
 
-NO_DEVICES = "cannot allocate all claims"
 Served = tuple[tuple[ExtendedResource, str], ...]
 """Extended resources of a pod, each with the name of the class that serves it."""
 
