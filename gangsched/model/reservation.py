@@ -114,7 +114,7 @@ class NotEntitled(StrEnum):
     """Why a group that waits for room has no reservation (H3, H5, H7)."""
 
     IMPOSSIBLE = "it would not start even on an empty cluster"
-    DEVICES = "it needs devices by claim, and nothing is reserved for those that others use"
+    SEARCHING = "when enough devices will be free for it is still being computed"
     TOO_YOUNG = "it needs less than one node and has not waited long enough"
     NAMESPACE = "its namespace has reached its maximum number of reservations"
     LATER = "older gangs use all reservations"

@@ -222,7 +222,8 @@ class StorageCache:
         results = claim.asks.results if claim is not None and claim.asks is not None else None
         if results is None:
             results = next((chosen[key] for chosen in self._chosen_for.get(key, {}).values()), ())
-        nodes, is_less = self._allocator.hold(key, results)
+        is_lasting = any(each.pod.ends_with_node for each in self._users.get(key, {}).values())
+        nodes, is_less = self._allocator.hold(key, results, is_lasting=is_lasting)
         self._freed |= nodes if is_less else set()
 
     def _choose(self, member: Member) -> None:
@@ -275,6 +276,8 @@ class StorageCache:
                 self._users.pop(key, None)
         for key in keys:
             self._users[key][pod.uid] = member
+            if pod.ends_with_node:
+                self._hold(key)
         if keys and not member.node:
             self._unplaced[pod.uid] = member
         else:

@@ -15,6 +15,7 @@ from typing import Final
 
 import numpy as np
 
+from gangsched.core.devices.emptied import emptied
 from gangsched.core.permit import missing
 from gangsched.core.reserve import Ledger
 from gangsched.core.rounds import run_round
@@ -29,6 +30,7 @@ from gangsched.model.reservation import NotEntitled, NotReserved, ReservationLim
 from gangsched.model.snapshot import Snapshot
 
 LATER: Final = NotReserved(why=NotEntitled.LATER)
+SEARCHING: Final = NotReserved(why=NotEntitled.SEARCHING)
 WORK: Final = 9_000
 """Units for the round on the empty cluster; a group that takes more is no head."""
 
@@ -50,14 +52,30 @@ class Head:
         """Namespaces of its pods."""
         return frozenset({pod.namespace for gang in self.gangs for pod in gang.pending})
 
+    @property
+    def claims_devices(self) -> bool:
+        """Whether its pods have claims for devices."""
+        return any(use.device for gang in self.gangs for pod in gang.pending for use in pod.claims)
+
+    @property
+    def too_much_work(self) -> NotReserved:
+        """Why nothing is reserved if a plan does not have the work for it.
+
+        What was found about the devices of a node is kept, so that the next plan goes on from there.
+        """
+        return SEARCHING if self.claims_devices else LATER
+
 
 def empty_ledger(snapshot: Snapshot, policy: GpuPolicy | None = None, work: Work | None = None) -> Ledger:
     """Ledger of the nodes with only the pods that never leave them (DaemonSets). `Ledger(empty=True)` is read-only.
 
     A gang that needs room used by DaemonSet pods can never start, so no room is reserved for it.
     """
-    nobody = PodsByNode(namespaces=snapshot.pods_by_node.namespaces)
-    return Ledger(replace(snapshot, free=snapshot.emptied(), pods_by_node=nobody), policy=policy, work=work)
+    nobody, storage = PodsByNode(namespaces=snapshot.pods_by_node.namespaces), snapshot.storage
+    if storage.allocator is not None:
+        storage = replace(storage, allocator=emptied(storage.allocator))
+    made = replace(snapshot, free=snapshot.emptied(), pods_by_node=nobody, storage=storage)
+    return Ledger(made, policy=policy, work=work)
 
 
 def head_of(group: Group) -> Head | None:
@@ -198,8 +216,8 @@ def too_young(head: Head, empty: Ledger, limits: ReservationLimits, *, wall_s: f
 def impossible(head: Head, empty: Ledger) -> NotReserved | None:
     """Why the head could not be permitted on the empty cluster; None if it could.
 
-    If the check takes more work than a plan has, the answer is "later". Raises OutOfWork if less work is left in this
-    plan.
+    If the check takes more work than a plan has, the answer is `too_much_work`. Raises OutOfWork if less is left in
+    this plan.
     """
     empty.work.reserved(WORK)
     try:
@@ -207,10 +225,8 @@ def impossible(head: Head, empty: Ledger) -> NotReserved | None:
             if _fits(head, empty):
                 return None
     except OutOfWork:
-        return LATER
+        return head.too_much_work
     needs, offers = _in_nodes(head, empty)
-    if needs <= offers and any(use.device for gang in head.gangs for pod in gang.pending for use in pod.claims):
-        return NotReserved(why=NotEntitled.DEVICES)  # claims hold devices on the empty cluster, too
     return NotReserved(why=NotEntitled.IMPOSSIBLE, needs=needs, offers=offers)
 
 

@@ -33,6 +33,8 @@ from gangsched.model.snapshot import Bools, Ints
 
 ROUNDS = 3
 """Rounds that look for the time of one head."""
+CLAIM_ROUNDS = 12
+"""The same for a head whose pods claim devices, if a time is found: they halve the ends 11 times."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -161,7 +163,8 @@ def find_time(head: Head, ledger: Ledger, empty: Ledger, timeline: Timeline, *, 
 
     Sums give a lower bound of the time; for a head that requires one domain the search gives the exact time. If a round
     fails at that time (fragmentation, other filters), later ends up to `until_s` are bisected in at most `ROUNDS`
-    trials, so the result may not be the earliest.
+    trials, so the result may not be the earliest. Sums do not count devices of claims: for them up to `CLAIM_ROUNDS`
+    trials are made, as far as the plan's work suffices.
     """
     ends_s = timeline.distinct_ends_s(until_s)
     sums = HeadSums(head, empty)
@@ -170,10 +173,16 @@ def find_time(head: Head, ledger: Ledger, empty: Ledger, timeline: Timeline, *, 
         low = domains.first(sums, ledger, timeline, ends_s, low)
     best: Reservation | None = None
     at, first, last = low, low, len(ends_s) - 1
-    for _ in range(ROUNDS):
+    for _ in range(CLAIM_ROUNDS if head.claims_devices else ROUNDS):
         if first > last:
             break
-        found = _at_time(head, ledger, timeline, float(ends_s[at]))
+        try:
+            with ledger.work.at_most(ledger.work.left / 2 if best and head.claims_devices else math.inf):
+                found = _at_time(head, ledger, timeline, float(ends_s[at]))
+        except OutOfWork:
+            if best is None:
+                raise
+            break
         best = found or best
         first, last = (first, at - 1) if found else (at + 1, last)
         at = (first + last) // 2 if best else last

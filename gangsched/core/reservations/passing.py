@@ -12,14 +12,14 @@ pods that are placed next to a reservation count at its start as well, and rollb
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from gangsched.core.filter.node_resources_fit import room
 from gangsched.core.reserve import Ledger
 from gangsched.model.gang import Group, Placement
-from gangsched.model.objects import Shape
+from gangsched.model.objects import Pod, Shape
 from gangsched.model.reservation import How
 from gangsched.model.snapshot import Bools, Ints
 
@@ -32,7 +32,7 @@ class Kept:
 
     `change[r][i]`: how much more room `nodes[i]` has at that time than now, for groups other than this head and the
     heads before it. A `fence` reserves whole nodes and has no start time. `missed`: its start time has passed, so
-    declared run times may have been false.
+    declared run times may have been false. On the nodes `devices` claims of the head will have devices.
     """
 
     group: str
@@ -42,6 +42,7 @@ class Kept:
     change: Ints
     fence: bool = False
     missed: bool = False
+    devices: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
     def outlived_by(self, ends_s: float) -> bool:
         """Whether a pod that ends at `ends_s` would still occupy reserved room when it is needed."""
@@ -60,24 +61,33 @@ class _Cap:
 class _Binding:
     """The `numbers` of the reservations that keep a group off; one object until their room changes.
 
-    `nodes` and `change` are those of all of them, one after the other, but for the nodes of fences, which are `fenced`.
+    `nodes` and `change` are those of all of them, one after the other, but for the nodes of fences, which are `closed`.
+    So are nodes where a head will have devices to groups that claim devices, since the head's are not chosen yet.
     """
 
     numbers: tuple[int, ...]
     nodes: Ints
     change: Ints
-    fenced: Ints
+    closed: Ints
+    claims: bool = False
 
     @classmethod
-    def of(cls, kept: Sequence[Kept], numbers: tuple[int, ...], resources: int) -> _Binding:
-        """The combined limits of a subset of reservations, `kept`."""
+    def of(cls, kept: Sequence[Kept], numbers: tuple[int, ...], resources: int, *, claims: bool = False) -> _Binding:
+        """The combined limits of a subset of reservations, `kept`, for a group that `claims` devices or not."""
         nothing: Ints = np.zeros((resources, 0), dtype=np.int64)
         timed = [kept[number] for number in numbers if not kept[number].fence]
         return cls(
             numbers,
             np.concatenate([nothing[0], *(each.nodes for each in timed)]),
             np.concatenate([nothing, *(each.change for each in timed)], axis=1),
-            np.concatenate([nothing[0], *(kept[number].nodes for number in numbers if kept[number].fence)]),
+            np.concatenate(
+                [
+                    nothing[0],
+                    *(kept[number].nodes for number in numbers if kept[number].fence),
+                    *(kept[number].devices for number in numbers if claims),
+                ]
+            ),
+            claims,
         )
 
 
@@ -158,16 +168,19 @@ class Backfill:
         """The reservations that keep the group off; asked many times a turn, and the same for many groups."""
         asked, binding = self._asked
         if asked is not group:
-            key = group.broken, group.priority, group.run_time_s, self._place.get(group.id)
-            binding = self._binds.get(key) or self._find(group, key)
+            claims = any(claims_devices(pod) for gang in group.gangs for pod in gang.pending)
+            key = group.broken, group.priority, group.run_time_s, self._place.get(group.id), claims
+            binding = self._binds.get(key) or self._find(group, key, claims=claims)
             self._asked = group, binding
         return binding
 
-    def _find(self, group: Group, key: Hashable) -> _Binding:
+    def _find(self, group: Group, key: Hashable, *, claims: bool) -> _Binding:
         ends_s = self._ends_s(group)
         numbers = tuple(number for number in self._before(group) if self._kept[number].outlived_by(ends_s))
-        known = (each for each in self._binds.values() if each.numbers == numbers)
-        found = self._binds[key] = next(known, None) or _Binding.of(self._kept, numbers, len(self._ledger.resources))
+        known = (each for each in self._binds.values() if (each.numbers, each.claims) == (numbers, claims))
+        found = self._binds[key] = next(known, None) or _Binding.of(
+            self._kept, numbers, len(self._ledger.resources), claims=claims
+        )
         return found
 
     def _cap(self, binding: _Binding, shape: Shape) -> Ints:
@@ -182,9 +195,14 @@ class Backfill:
         free = self._ledger.free[:, binding.nodes] + binding.change
         # A node may be in several reservations: `at` applies the limit of each, plain indexing would keep the last.
         np.minimum.at(most, binding.nodes, room(shape, free, self._ledger.resources))
-        most[binding.fenced] = 0
+        most[binding.closed] = 0
         self._caps[binding, shape] = _Cap(most, self._ledger.version)
         return most
+
+
+def claims_devices(pod: Pod) -> bool:
+    """Whether the pod has claims for devices."""
+    return any(use.device for use in pod.claims)
 
 
 def add(kept: Kept, pods: Iterable[tuple[int, Shape, int]], ledger: Ledger) -> None:

@@ -34,7 +34,6 @@ from gangsched.model.reservation import NotEntitled, NotReserved, Reservations, 
 from gangsched.model.snapshot import Snapshot
 
 T = TypeVar("T")
-NOT_EVEN_EMPTY: Final = frozenset({NotEntitled.IMPOSSIBLE, NotEntitled.DEVICES})
 BY_NUMBER: Final = frozenset({NotEntitled.LATER, NotEntitled.NAMESPACE})
 LOOKS: Final = 8
 """Groups of which one plan finds out whether they could start on the empty cluster."""
@@ -235,7 +234,7 @@ class Standing:
             looks=self._looks,
         )
         new = {head.group.id for head in heads} - self._entitled
-        impossible = (each for each, why in others.items() if why.why in NOT_EVEN_EMPTY)
+        impossible = (each for each, why in others.items() if why.why is NotEntitled.IMPOSSIBLE)
         self._looks -= len(new) + sum(each not in self._not_reserved for each in impossible)
         self._entitled |= new
         for group_id, why in others.items():
@@ -276,7 +275,7 @@ class Standing:
             if not has_share:
                 self._stale.add(head.group.id)
                 raise
-            self._not_reserved[head.group.id] = LATER  # no plan has the work for it
+            self._not_reserved[head.group.id] = head.too_much_work
             self._drop(head.group.id)
             return True
         finally:

@@ -25,7 +25,7 @@ from gangsched.state.reserving.news import takes_one_empty
 from gangsched.state.timers import Timers
 
 COMPARED_EVERY_S: Final = 30.0
-UNTIL_A_NODE_CHANGES: Final = frozenset({NotEntitled.IMPOSSIBLE, NotEntitled.DEVICES, NotEntitled.REFUSED})
+UNTIL_A_NODE_CHANGES: Final = frozenset({NotEntitled.IMPOSSIBLE, NotEntitled.REFUSED})
 OF_A_FENCE: Final = frozenset({NotEntitled.REFUSED, NotEntitled.FENCE_OVER})
 """Causes that a change of the group does not end: else whoever edits a pod each minute would have an endless fence."""
 REASONS: Final = UNTIL_A_NODE_CHANGES | OF_A_FENCE | {NotEntitled.TOO_YOUNG}

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import replace
 from typing import Any, Final
 
 from gangsched.core.queue_sort import group_key, passing_key
@@ -335,8 +336,9 @@ class StandingReservations:
                 self._ineligible.put(group, why, frozenset(self._shapes(group_id, now_s)))
             elif group is not None and group.awaits_room:
                 self._examined.add(group)
-                self._over.set(group_id, why.until_s)
-                group.not_reserved = why
+                again_s = self.wall_s(now_s) + EVERY_S if why.why is NotEntitled.SEARCHING else why.until_s
+                self._over.set(group_id, again_s)
+                group.not_reserved = replace(why, until_s=again_s)
         if _rooms(before) != _rooms(self.standing):
             # The other reservations changed, so a group may now get a start time, or a share of its accelerators.
             self._forget_if(lambda why: why.why in _BESIDE_OTHERS)

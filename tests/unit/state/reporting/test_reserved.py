@@ -5,21 +5,14 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import msgspec
 import pytest
 
 from gangsched.core.messages.reserving import duration, ended, kept_for, not_reserved
 from gangsched.model.gang import Refusal
-from gangsched.model.objects import ClaimUse
 from gangsched.model.plan import Verdict
-from gangsched.model.protocol import Replaced
 from gangsched.model.reasons import Reason
-from gangsched.model.reservation import Blocker, KeptFor, NotEntitled, NotReserved, ReservationLimits, Reserved
-from gangsched.model.storage import ResourceClaim
+from gangsched.model.reservation import Blocker, KeptFor, NotEntitled, NotReserved, Reserved
 from gangsched.state.reporting.reserved import Told, with_tail
-from gangsched.state.rule_set import Rules
-from tests.builders import node, pod, running
-from tests.unit.state.test_served import devices_of, gang_of, made, wanting, world_of
 
 AT_S = 1_795_356_300.0
 """2026-11-22T14:05:00Z."""
@@ -195,7 +188,7 @@ def test_durations() -> None:
         ),
         (NotReserved(why=NotEntitled.LATER), "not reserved: older gangs use all reservations"),
         (NotReserved(why=NotEntitled.SHARE), "not reserved: the other reservations"),
-        (NotReserved(why=NotEntitled.DEVICES), "not reserved: it needs devices by claim, and nothing is reserved for"),
+        (NotReserved(why=NotEntitled.SEARCHING), "not reserved: when enough devices will be free for it is still"),
     ],
 )
 def test_why_nothing_is_reserved(why: NotReserved, text: str) -> None:
@@ -237,18 +230,3 @@ def test_how_a_reservation_ends() -> None:
     assert ended(verdict(), None, wall_s=NOW_S)[1] == "Lost"
     assert ended(verdict(Reason.WAITING_FOR_MEMBERS), why, wall_s=NOW_S)[1] == "NotNeeded"
     assert ended(None, None, wall_s=NOW_S)[1] == "NotNeeded"
-
-
-def test_a_gang_that_waits_for_devices_in_use_is_not_told_that_it_can_never_start() -> None:
-    """H3, H14: the empty cluster of a plan has no pods, but claims still hold their devices there."""
-    claim = made("low", "low", "a0", "a1", count=2)
-    use = ClaimUse(claim.name, ephemeral=True, device=True, extended=True)
-    low = running(pod("low", uid="low", of=wanting(2), claims=(use,)), "n0")
-    rules = Rules(allocates=True, reservations=ReservationLimits(share=1.0))
-    world = world_of([node("n0", gpus=0)], [devices_of("n0", "aab")], rules=rules)
-    world.say(Replaced(ResourceClaim, (claim,)))
-    world.create([msgspec.structs.replace(low, start_s=low.creation_s)])
-    world.create(gang_of(wanting(2)))
-    world.settle()
-    (why,) = [each.ineligible.why for each in world.state.registry.groups.values() if each.ineligible is not None]
-    assert why == NotReserved(why=NotEntitled.DEVICES)

@@ -1,0 +1,27 @@
+"""The devices of the cluster as if only pods ran that end with their node: what can ever be had (semantics H3).
+
+Invariant: slices, pools and classes are those of the index that it was made from, which passes on changes of nodes, and
+drops it when anything else changes. What it caches is kept from plan to plan.
+"""
+
+from __future__ import annotations
+
+from gangsched.core.devices.device_index import DeviceIndex
+
+
+def emptied(index: DeviceIndex) -> DeviceIndex:
+    """The index without the claims of other pods. Read-only."""
+    if index.emptied is None:
+        index.emptied = EmptiedIndex(index)
+    return index.emptied
+
+
+class EmptiedIndex(DeviceIndex):
+    """An index that shares what it reads with another one."""
+
+    def __init__(self, index: DeviceIndex) -> None:
+        super().__init__()
+        self.classes, self.extended = index.classes, index.extended
+        self.holders, self.invalid = index.lasting, index.invalid
+        self._slices, self._rules, self._pools, self._entire = index._slices, index._rules, index._pools, index._entire
+        self._answers, self._rooms, self._kinds = index._answers, index._rooms, index._kinds
