@@ -123,14 +123,15 @@ class ClaimBinding:
         due = Due()
         failed: dict[str, str] = {}
         changed = self._cluster.storage_cache.take_changed()
-        for uid, member in sorted(self._waiting.items(), key=lambda pair: follows(pair[1])):
+        written = [pair for pair in self._waiting.items() if _is_written(pair[1])]
+        for uid, member in sorted(written, key=lambda pair: follows(pair[1])):
             wait = member.wait
             if wait is None:
                 del self._waiting[uid]
                 self._is_news = True
                 self.counts.gone += 1
                 due.ended.append(BindGone(uid, "", "the pod was deleted while it waited for its volumes"))
-            elif wait.deadline_s < math.inf:  # else they are being written
+            else:
                 was_ready = wait.is_ready
                 try:
                     self._look(member, wait, changed, now_s)
@@ -281,6 +282,11 @@ def waits(selections: tuple[Selection, ...]) -> bool:
 
 def _prepared(member: Member) -> list[Selection]:
     return [each for each in member.selections if each.waits]
+
+
+def _is_written(member: Member) -> bool:
+    """Whether nothing more is to be written for a waiting member, so that its claims are looked at."""
+    return member.wait is None or member.wait.deadline_s < math.inf
 
 
 def _is_for_devices(selection: Selection) -> bool:

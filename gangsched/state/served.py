@@ -32,6 +32,11 @@ class ServedResources:
         self._anywhere = 0
         self._masks: Mapping[str, Bools] | None = {}
 
+    @property
+    def is_on(self) -> bool:
+        """Whether devices serve extended resources, once a class says so."""
+        return self._devices_of is not None
+
     def claimed(self, pod: Pod) -> tuple[Pod, bool]:
         """A waiting pod with the claim that serves its extended resources, if it needs one, and whether a name is new.
 

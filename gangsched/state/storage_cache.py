@@ -108,6 +108,11 @@ class StorageCache:
         self._photo = None
         return list(self._unplaced.values())
 
+    @property
+    def awaited(self) -> frozenset[type]:
+        """Kinds that allocating devices takes and that are not read yet."""
+        return self._awaits
+
     def _to_change(self, kind: type) -> dict[str, Any]:
         """A kind's objects, copied first if a snapshot has them."""
         if kind in self._shown:

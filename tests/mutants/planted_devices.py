@@ -257,3 +257,21 @@ def devices_of_several_nodes_serve_claims_only(_: Any) -> Any:
 @bug("A6", "state.served:ServedResources.recount_all", SERVED)
 def what_nodes_offer_does_not_follow_pools_of_several_nodes(_: Any) -> Any:
     return lambda self: False
+
+
+@bug("H8", "core.reservations.records:claims_devices", "unit/core/devices/test_emptied.py")
+def sums_decide_about_devices_that_a_head_will_have(_: Any) -> Any:
+    return lambda pod: False
+
+
+@bug("H3", "core.reservations.heads:emptied", "unit/core/devices/test_emptied.py")
+def claims_hold_their_devices_on_the_empty_cluster(_: Any) -> Any:
+    return lambda index: index
+
+
+@bug("A16", "kube.write.volume_binder:VolumeBinder._sleep_without_slot", "unit/kube/write/test_volume_binder.py")
+def who_waits_for_another_try_keeps_a_connection(_: Any) -> Any:
+    async def with_slot(self: Any, seconds: float) -> None:
+        await self._sleep(seconds)
+
+    return with_slot

@@ -18,13 +18,14 @@ from gangsched.api.gang_spec import GangDefaults
 from gangsched.core.cycle import Limits
 from gangsched.core.reserve import Ledger
 from gangsched.core.search.domains import best_domains
+from gangsched.model.devices import DeviceClass
 from gangsched.model.gang import Group, Placement
 from gangsched.model.gpu_policy import PRODUCT_LABEL, GpuPolicy
 from gangsched.model.objects import Node, Pod, Taint
 from gangsched.model.plan import Verdict
 from gangsched.model.preemption import NotHelpful, Obstacle, Preemption
 from gangsched.model.snapshot import Snapshot
-from gangsched.model.text import counted
+from gangsched.model.text import counted, named
 from gangsched.state.hypothetical import Hypothetical, Wanted, WantedPart, hypothetical, with_served
 from gangsched.state.scheduling import SchedulingState
 from gangsched.turn import plan_of
@@ -188,6 +189,12 @@ class Reviewer:
         names = sorted({pod.scheduler_name for pod in wanted.pods} - self._state.names)
         ours = " or ".join(sorted(self._state.names))
         told = [f'schedulerName "{name}" is not served here: set {ours}' for name in names]
+        asked = sorted({each.name for pod in wanted.pods for each in pod.shape.extended})
+        if asked and DeviceClass in self._state.cluster.storage_cache.awaited and self._state.cluster.served.is_on:
+            told.append(
+                f"devices that serve {named(asked)} are not counted: DeviceClasses are read once a pod requests an "
+                "extended resource"
+            )
         if about.others:
             told.append(f"it starts together with {', '.join(about.others)}, which this review does not look at")
         return told

@@ -220,6 +220,22 @@ async def test_extended_resources_that_devices_serve(used: int) -> None:
     assert validate(world.state) == []
 
 
+async def test_extended_resources_before_classes_are_read() -> None:
+    """A25: until a pod of the cluster requests an extended resource, nothing is known of classes, and the review says
+    so; nothing is said where no class is ever read, or when it was.
+    """
+    for rules, is_read, is_said in (
+        (Rules(allocates=True), False, True),
+        (Rules(allocates=True), True, False),
+        (Rules(), False, False),
+    ):
+        world = World(node("a", 0), rules=rules)
+        world.say(*((Replaced(DeviceClass, ()),) if is_read else ()))
+        status = await Asked(world.settle()).review(body(pod_set(1)))
+        told = "devices that serve nvidia.com/gpu are not counted: DeviceClasses are read once a pod requests"
+        assert any(each.startswith(told) for each in status["suggestions"]) is is_said
+
+
 async def test_slices_of_a_template() -> None:
     """L6: the annotation of the template counts as on pods; pods of several sets have no index, and no problem."""
     racks = [node(f"n{number}", 3, labels={"rack": f"r{number}"}) for number in range(2)]
