@@ -250,3 +250,4 @@ def test_a_tree_that_preempted_starts_on_the_room_that_was_promised_to_it() -> N
         world.advance(10)
     assert len(started_pods(world)) == 2
     assert not world.state.preemptions.nominations.all()
+    assert not world.events("NominationLost")
