@@ -229,6 +229,11 @@ def pods_with_devices_of_several_nodes_leave_those_of_their_own_to_others(_: Any
     return lambda self, item: ()
 
 
+@bug("A12", "core.search.find:_have_devices", GANGS)
+def a_gang_is_placed_where_devices_are_not_had_together(_: Any) -> Any:
+    return lambda ledger: True
+
+
 @bug("A13", f"{CLAIM_DEVICES}.wanted", GANGS)
 def each_pod_asks_for_the_devices_of_a_shared_claim(_: Any) -> Any:
     return lambda self, pod: WantedDevices(self._needs(pod).unallocated, self._needs(pod).kind)

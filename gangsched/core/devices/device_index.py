@@ -318,6 +318,10 @@ class DeviceIndex:
             return NodeRoom(0), MOST_STEPS - search.left
         return _room(max(0, search.deepest - len(placed)), ended), MOST_STEPS - search.left + states.steps
 
+    def is_solved(self, placed: tuple[Located, ...], without: frozenset[str]) -> bool:
+        """Whether `solve` was called for these pods since something changed, be it in vain."""
+        return (placed, without) in self._solutions.get(home(placed), {})
+
     def solution(self, placed: tuple[Located, ...], without: frozenset[str]) -> Solution | None:
         """The first solution for these pods, if `solve` was called for them and found one."""
         return self._solutions.get(home(placed), {}).get((placed, without))
@@ -332,15 +336,16 @@ class DeviceIndex:
     def _solved(self, placed: tuple[Located, ...], without: frozenset[str]) -> tuple[Solution | None, int]:
         questions, claims = self._about(placed)
         try:
-            states = self._states(questions, claims, without)
-            search = DeviceSearch(states, claims)
-            if not search.found():
-                return None, MOST_STEPS
+            search = DeviceSearch(states := self._states(questions, claims, without), claims)
+        except DeviceFault:
+            return None, len(questions.devices)
+        try:
+            is_found = search.found()
         except (DeviceFault, SearchEnded):
-            return None, MOST_STEPS
-        results = iter(search.results())
-        solution = tuple(tuple(next(results) for _ in kind.claims) for kind, _ in placed)
-        return solution, MOST_STEPS - search.left + states.steps
+            is_found = False
+        steps = MOST_STEPS - search.left + states.steps
+        results = iter(search.results() if is_found else ())
+        return tuple(tuple(next(results) for _ in kind.claims) for kind, _ in placed) if is_found else None, steps
 
     def offered(self, node: str) -> int:
         """An upper limit of the devices of an extended resource that a node has for all its pods together."""

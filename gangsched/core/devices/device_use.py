@@ -105,9 +105,7 @@ class DeviceUse:
     # --- room -------------------------------------------------------------------------------------------------------
 
     def room(self, kind: DeviceKind, wanted: Ints) -> Ints:
-        """`room[node]`: number of additional pods of the kind, searched on nodes where pods are `wanted`; 0 on other
-        nodes.
-        """
+        """`room[node]`: how many more pods of the kind; searched where pods are `wanted`, 0 on other nodes."""
         column = self._column(kind)
         for node in np.flatnonzero((column.room == UNKNOWN) & (wanted > 0)).tolist():
             if column.room[node] == UNKNOWN:
@@ -419,20 +417,22 @@ class DeviceUse:
 
     # --- devices ----------------------------------------------------------------------------------------------------
 
-    def solve(self) -> None:
-        """Choose devices on all nodes on which pods were placed since the last call. Raises OutOfWork."""
+    def solve(self) -> bool:
+        """Choose devices on nodes with pods placed since the last call; False if some have none. Raises OutOfWork."""
+        is_found = True
         for node in sorted(self._unsolved):
             for uid in sorted(self._on.get(node, ())):
                 _, placed, without = self._with(self._items[uid])
-                if self.index.solution(placed, without) is None:
+                if not self.index.is_solved(placed, without):
                     self._work.charge(UNITS_A_NODE + self._asked(placed))
                     self._work.charge(self.index.solve(placed, without) * UNITS_A_STEP)
+                is_found &= self.index.solution(placed, without) is not None
             self._unsolved.discard(node)
+        return is_found
 
     def chosen(self, uid: str) -> tuple[tuple[DeviceResult, ...], ...] | None:
         """The devices of each claim of an item; None if none were found in time."""
-        item = self._items.get(uid)
-        if item is None:
+        if (item := self._items.get(uid)) is None:
             return None
         items, placed, without = self._with(item)
         solution = self.index.solution(placed, without)

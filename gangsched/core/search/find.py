@@ -78,6 +78,9 @@ def find(
             found = _by_order(demand, place_run)
             if found is None and demand.is_exact and sum(demand.needs) <= PODS:
                 found = reserved(demand, _packing(demand, STEPS))
+            if found is not None and _is_tried(demand) and not _have_devices(ledger):
+                ledger.rollback(checkpoint)
+                found = None
     except OutOfWork:
         ledger.rollback(checkpoint)
         found = None
@@ -148,7 +151,7 @@ def _by_trial(demand: Demand) -> Found | None:
     def place(number: int, first: int) -> bool:
         nonlocal trials
         if number == len(pods):
-            return True
+            return _have_devices(ledger)
         item, pod = pods[number]
         room = narrow(pod, usable(pod.shape, demand.group, ledger), ledger.occupancy)
         # Equal pods take their nodes in order.
@@ -175,6 +178,12 @@ def _by_trial(demand: Demand) -> Found | None:
         raise
     of_gang = {pod.uid: demand.gangs[item.gang].id for item, pod in pods}
     return {gang.id: [each for each in found if of_gang[each.pod.uid] == gang.id] for gang in demand.gangs}
+
+
+def _have_devices(ledger: Ledger) -> bool:
+    """Whether the pods that were placed, each where it has devices, have some together. Raises OutOfWork."""
+    devices = ledger.occupancy.storage.devices
+    return devices is None or devices.solve()
 
 
 # --- exact search ---------------------------------------------------------------------------------------------------

@@ -27,6 +27,11 @@ def test_a_gang_starts_if_any_choice_lets_it(block: int, kind: str) -> None:
     assert sum(compared(seed, kind) for seed in range(block * 100, block * 100 + 100)) > 20
 
 
+def test_nodes_whose_devices_are_not_had_together_are_left_for_others() -> None:
+    """A12: on the first nodes that have devices for each member, not all have some together; a search in vain ends."""
+    assert compared(3903, "joint pools and shared claims")
+
+
 def test_what_pods_share_is_taken_once() -> None:
     """A13: of three that share a claim, the first decides for a node where all find room, and the others follow."""
     cluster = Cluster([[device("g0", "a")], [device("g0", "a")], []])
