@@ -56,7 +56,7 @@ def pod_named(client: BlockingClient, namespace: str, name: str) -> PodStory | N
     ref = gang_id(pod)
     if ref is not None and keys.VOLCANO in ref.api_groups:
         found = _pod_group(client, namespace, ref.id.partition("/")[2], ref.api_groups)
-        story.gang = _sub_group(pod, found).id if found is not None else story.gang
+        story.gang = _sub_group(pod, _understood(found)).id if found is not None else story.gang
     return story
 
 
@@ -68,8 +68,8 @@ def gang_named(client: BlockingClient, namespace: str, name: str) -> GangStory |
     groups += [keys.NATIVE for pod in pods if pod.native_group == name]
     pod_group = _pod_group(client, namespace, whole, dict.fromkeys(groups or (keys.X_K8S, keys.SIGS)))
     if whole != name:
-        wanted = f"{namespace}/{name}"
-        pods = [pod for pod in pods if pod_group is not None and _sub_group(pod, pod_group).id == wanted]
+        root, wanted = _understood(pod_group) if pod_group is not None else None, f"{namespace}/{name}"
+        pods = [pod for pod in pods if root is not None and _sub_group(pod, root).id == wanted]
     if not pods and (pod_group is None or whole != name):
         return None
     return _gang(client, namespace, name, pods, pod_group)
@@ -132,7 +132,7 @@ def _gang(
     spec = gang_spec(
         f"{namespace}/{name}",
         oldest_each,
-        _sub_group(pods[0], body) if is_part and body is not None else declared,
+        _sub_group(pods[0], declared) if is_part and declared is not None else declared,
         needs_pod_group=any(ref.needs_pod_group for pod in pods if (ref := gang_id(pod)) is not None),
         defaults=GangDefaults(),
     )
@@ -220,9 +220,8 @@ def _sub_groups(spec: Mapping[str, Any], name: str) -> tuple[SubGroups, ...]:
     return read_sub_groups(policy, name, 0).sub_groups if isinstance(policy, list) else ()
 
 
-def _sub_group(pod: Pod, body: Mapping[str, Any]) -> PodGroup:
+def _sub_group(pod: Pod, root: PodGroup) -> PodGroup:
     """The declaration of the gang that a pod of this PodGroup is in: of its sub group, else of the PodGroup itself."""
-    root = _understood(body)
     part = sub_group_of(pod, root) if root.sub_groups else root
     return part if isinstance(part, PodGroup) else root
 

@@ -63,9 +63,10 @@ class Preemptors:
             insort(self._kinds.setdefault(kind, []), (rank, group.id))
             self._of_priority[kind.priority].add(kind)
             record.preempts_as = kind, rank
-            self._wanted.pop(kind, None)
             if found.wanted:
                 self._wanted[kind] = frozenset(found.wanted)
+            else:
+                self._wanted.pop(kind, None)
             woken = None if woken == kind else woken
         self._pass_on(woken)
 
