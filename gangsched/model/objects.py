@@ -234,6 +234,11 @@ class Pod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         return self.phase not in TERMINAL
 
     @property
+    def claims_devices(self) -> bool:
+        """Whether it has claims for devices."""
+        return any(use.device for use in self.claims)
+
+    @property
     def ends_with_node(self) -> bool:
         """Whether other pods cannot use its room while the node exists: true of DaemonSet pods and mirrors of static
         pods.

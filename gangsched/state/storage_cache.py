@@ -272,7 +272,7 @@ class StorageCache:
         pod = member.pod
         keys = _keys(pod) if known and pod.live else set()
         self._choose(member)
-        is_rival = bool(keys) and member.state is State.FOREIGN and any(use.device for use in pod.claims)
+        is_rival = bool(keys) and member.state is State.FOREIGN and pod.claims_devices
         (self._strangers.add if is_rival else self._strangers.discard)(pod.uid)
         for key in _keys(old) - keys:
             users = self._users.get(key, {})

@@ -264,9 +264,9 @@ def what_nodes_offer_does_not_follow_pools_of_several_nodes(_: Any) -> Any:
     return lambda self: False
 
 
-@bug("H8", "core.reservations.records:claims_devices", "unit/core/devices/test_emptied.py")
+@bug("H8", "core.reservations.passing:Backfill._claims", "unit/core/devices/test_emptied.py")
 def sums_decide_about_devices_that_a_head_will_have(_: Any) -> Any:
-    return lambda pod: False
+    return lambda self, group: False
 
 
 @bug("H3", "core.reservations.heads:emptied", "unit/core/devices/test_emptied.py")

@@ -55,7 +55,7 @@ class Head:
     @property
     def claims_devices(self) -> bool:
         """Whether its pods have claims for devices."""
-        return any(use.device for gang in self.gangs for pod in gang.pending for use in pod.claims)
+        return any(pod.claims_devices for gang in self.gangs for pod in gang.pending)
 
     @property
     def too_much_work(self) -> NotReserved:

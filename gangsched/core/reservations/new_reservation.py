@@ -173,11 +173,12 @@ def find_time(head: Head, ledger: Ledger, empty: Ledger, timeline: Timeline, *, 
         low = domains.first(sums, ledger, timeline, ends_s, low)
     best: Reservation | None = None
     at, first, last = low, low, len(ends_s) - 1
-    for _ in range(CLAIM_ROUNDS if head.claims_devices else ROUNDS):
+    claims = head.claims_devices
+    for _ in range(CLAIM_ROUNDS if claims else ROUNDS):
         if first > last:
             break
         try:
-            with ledger.work.at_most(ledger.work.left / 2 if best and head.claims_devices else math.inf):
+            with ledger.work.at_most(ledger.work.left / 2 if best and claims else math.inf):
                 found = _at_time(head, ledger, timeline, float(ends_s[at]))
         except OutOfWork:
             if best is None:

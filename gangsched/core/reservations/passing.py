@@ -19,7 +19,7 @@ import numpy as np
 from gangsched.core.filter.node_resources_fit import room
 from gangsched.core.reserve import Ledger
 from gangsched.model.gang import Group, Placement
-from gangsched.model.objects import Pod, Shape
+from gangsched.model.objects import Shape
 from gangsched.model.reservation import How
 from gangsched.model.snapshot import Bools, Ints
 
@@ -168,11 +168,17 @@ class Backfill:
         """The reservations that keep the group off; asked many times a turn, and the same for many groups."""
         asked, binding = self._asked
         if asked is not group:
-            claims = any(claims_devices(pod) for gang in group.gangs for pod in gang.pending)
+            claims = self._claims(group)
             key = group.broken, group.priority, group.run_time_s, self._place.get(group.id), claims
             binding = self._binds.get(key) or self._find(group, key, claims=claims)
             self._asked = group, binding
         return binding
+
+    def _claims(self, group: Group) -> bool:
+        """Whether the group claims devices while a head will have some; else nobody looks at its members."""
+        if not any(each.devices.size for each in self._kept):
+            return False
+        return any(pod.claims_devices for gang in group.gangs for pod in gang.pending)
 
     def _find(self, group: Group, key: Hashable, *, claims: bool) -> _Binding:
         ends_s = self._ends_s(group)
@@ -198,11 +204,6 @@ class Backfill:
         most[binding.closed] = 0
         self._caps[binding, shape] = _Cap(most, self._ledger.version)
         return most
-
-
-def claims_devices(pod: Pod) -> bool:
-    """Whether the pod has claims for devices."""
-    return any(use.device for use in pod.claims)
 
 
 def add(kept: Kept, pods: Iterable[tuple[int, Shape, int]], ledger: Ledger) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from gangsched.core.reservations.heads import Head, head_of
 from gangsched.core.reservations.new_reservation import Reservation
-from gangsched.core.reservations.passing import Kept, add, claims_devices
+from gangsched.core.reservations.passing import Kept, add
 from gangsched.core.reservations.timeline import OccupantColumns
 from gangsched.core.reserve import Ledger
 from gangsched.model.gang import Group, Placement
@@ -83,7 +83,7 @@ class Records:
         beside = tuple(one for one in before if one.at_s + one.head.run_time_s > each.at_s)
         facts = (*self._facts(each), *beside)
         change, rows = self._recall("change", group.id, facts, lambda: self._change(each, beside))
-        devices = {self._ledger.table.index[one.node] for one in each.placements if claims_devices(one.pod)}
+        devices = {self._ledger.table.index[one.node] for one in each.placements if one.pod.claims_devices}
         at = np.array(sorted(devices), dtype=np.int64)
         return Kept(group.id, group.priority, each.at_s, each.nodes, change.copy(), devices=at), rows
 

@@ -29,7 +29,7 @@ class ClaimWatch:
         for item in message.items if isinstance(message, Replaced) else one:
             if isinstance(item, Pod):
                 self._requested.update(each.name for each in item.shape.extended if self._extends)
-                if any(use.device for use in item.claims):
+                if item.claims_devices:
                     self.is_claimed.set()
             elif isinstance(item, DeviceClass):
                 self._served |= {item.extended_resource, CLASS_PREFIX + item.name}

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence, Set
 
 from gangsched.model.gang import Placement
-from gangsched.model.objects import Pod
 from gangsched.model.preemption import UnitKind, Victim
 from gangsched.model.tree import composites_of, gangs_of, has_minimum
 from gangsched.state.groups import Registry
@@ -43,18 +42,14 @@ def changed(record: NominationRecord, registry: Registry, victims: Set[str]) -> 
 def needless(record: NominationRecord, members: MemberStore, room: Room, places: Sequence[Placement]) -> list[str]:
     """Find victims that are no longer needed, most expensive units first. `room` treats them as staying afterwards."""
     spared: list[str] = []
-    served = {each.node for each in places if _has_devices(each.pod)}
+    served = {each.node for each in places if each.pod.claims_devices}
     for unit in _units(record):
         there = [member for uid in unit if (member := members.get(uid)) is not None and member.node]
-        if any(member.node in served and _has_devices(member.pod) for member in there):
+        if any(member.node in served and member.pod.claims_devices for member in there):
             continue  # `room` does not count devices, for which they may be victims
         if room.spares(record, places, [(member.pod, member.node) for member in there]):
             spared += unit
     return spared
-
-
-def _has_devices(pod: Pod) -> bool:
-    return any(use.device for use in pod.claims)
 
 
 def _falls_below(gang_id: str, registry: Registry, victims: Set[str]) -> bool:
