@@ -57,6 +57,9 @@ def test_every_policy_is_bound_and_about_our_account_only() -> None:
         assert [each["name"] for each in others] == (["stamped"] if name == STAMPS else [])
         assert condition["expression"] == f'request.userInfo.username {which} "{ACCOUNT}"'
         assert spec["failurePolicy"] == "Fail"
+    rules = policies[STAMPS]["matchConstraints"]["resourceRules"]
+    created = [each["resources"] for each in rules if "CREATE" in each["operations"]]
+    assert created == [["pods/binding", "bindings"]], "all pods of the cluster would be looked at when they are created"
 
 
 def test_every_write_that_names_fields_has_a_policy() -> None:

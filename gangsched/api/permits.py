@@ -1,5 +1,5 @@
-"""The stamp of a Permit as text: "<min>/<epoch>", and after a space the room of members to come as JSON (semantics B4,
-B8).
+"""The stamp of a Permit as text: "<min>/<epoch> <uid of the pod>", and after a space the room of members to come as
+JSON (semantics B4, B8).
 
 Invariant: any text is read without an error: room that is not exactly as written here counts as none.
 """
@@ -16,7 +16,7 @@ from gangsched.api.timestamps import format_timestamp, parse_timestamp
 from gangsched.model.objects import PermitStamp, PromisedRoom
 from gangsched.model.resources import format_quantity, parse_resources
 
-_PERMIT: Final = re.compile(r"([0-9]{1,10})/([0-9]{1,10})(?: (\{.*\}))?")
+_PERMIT: Final = re.compile(r"([0-9]{1,10})/([0-9]{1,10}) ([^ ]+)(?: (\{.*\}))?")
 
 
 class _StatedRoom(msgspec.Struct, forbid_unknown_fields=True):
@@ -28,17 +28,19 @@ class _StatedRoom(msgspec.Struct, forbid_unknown_fields=True):
 _decoder: Final = msgspec.json.Decoder(_StatedRoom)
 
 
-def parse_permit(text: str) -> PermitStamp | None:
-    """The stamp; None for any other text."""
+def parse_permit(text: str, uid: str) -> PermitStamp | None:
+    """The stamp of the pod with this uid; None for any other text, such as a stamp copied from another pod."""
     match = _PERMIT.fullmatch(text)
-    if match is None:
+    # The API server draws the uid when it creates a pod, so nobody can create a pod with a stamp of its own: the
+    # admission policy need not look at the pods that anybody creates.
+    if match is None or match[3] != uid:
         return None
-    return PermitStamp(int(match[1]), int(match[2]), None if match[3] is None else _parse_room(match[3]))
+    return PermitStamp(int(match[1]), int(match[2]), None if match[4] is None else _parse_room(match[4]))
 
 
-def format_permit(stamp: PermitStamp) -> str:
+def format_permit(stamp: PermitStamp, uid: str) -> str:
     """The text that `parse_permit` reads."""
-    text = f"{stamp.min_member}/{stamp.epoch}"
+    text = f"{stamp.min_member}/{stamp.epoch} {uid}"
     if stamp.room is None:
         return text
     until_s, each, places = stamp.room

@@ -178,13 +178,15 @@ def test_administrators_are_not_looked_at(thief: Api, api: Api, pod: Object) -> 
 
 
 def test_nobody_but_gangsched_writes_stamps(thief: Api, api: Api) -> None:
-    """B4: an owner of pods cannot create a pod with a stamp, add or change one, or bind with one, by no subresource."""
-    stamp = {"metadata": {"annotations": {"gangsched.dev/permitted": "8/1"}}}
-    forged = make.pod("f", annotations=stamp["metadata"]["annotations"], spec={"nodeName": "n"})
-    code, message = answered(api, "POST", f"{CORE}/pods", forged)
-    assert (code, "only gangsched may write" in message) == (DENIED, True), message
+    """B4: an owner of pods cannot create a pod with its stamp, add or change one, or bind with one."""
+    uid = "0f4e2a6c-6a3e-4c1e-9a57-3b1d8f0f2c11"
+    forged = make.pod("f", annotations={"gangsched.dev/permitted": f"8/1 {uid}"}, spec={"nodeName": "n"})
+    forged["metadata"]["uid"] = uid
+    assert api.post(f"{CORE}/pods", forged)["metadata"]["uid"] != uid, "a stamp could be written at creation"
     make.create_all(api, [make.pod("p"), make.pod("q")])
     for name in ("p", "q"):
+        text = f"8/1 {api.get(f'{CORE}/pods/{name}')['metadata']['uid']}"
+        stamp = {"metadata": {"annotations": {"gangsched.dev/permitted": text}}}
         for path in ("", "/status"):
             code, message = answered(api, "PATCH", f"{CORE}/pods/{name}{path}", stamp, STRATEGIC_PATCH)
             assert (code, "gangsched-stamp" in message) == (DENIED, True), message
@@ -194,12 +196,13 @@ def test_nobody_but_gangsched_writes_stamps(thief: Api, api: Api) -> None:
                 code, message = answered(api, "POST", path, binding)
                 assert (code, "gangsched-stamp" in message) == (DENIED, True), message
             assert answered(thief, "POST", f"{CORE}/pods/p/binding", binding) == (200, "")
+            written = text
     ours = f"{CORE}/pods/p"
     for other in ("9/1", "8/2"):
-        raised = {"metadata": {"annotations": {"gangsched.dev/permitted": other}}}
+        raised = {"metadata": {"annotations": {"gangsched.dev/permitted": written.replace("8/1", other)}}}
         assert answered(api, "PATCH", ours, raised, STRATEGIC_PATCH)[0] == DENIED
     assert answered(api, "PATCH", ours, {"metadata": {"labels": {"a": "b"}}}, STRATEGIC_PATCH) == (200, "")
-    assert note(api.get(ours), "gangsched.dev/permitted") == "8/1"
+    assert note(api.get(ours), "gangsched.dev/permitted") == written
     assert answered(api, "PATCH", ours, {"metadata": {"annotations": None}}, MERGE_PATCH) == (200, "")
 
 
@@ -208,10 +211,10 @@ def test_a_forged_stamp_passes_nobody(plane: ControlPlane, thief: Api, api: Api)
     binding = f"/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/{STAMPS}"
     kept = api.get(binding)
     api.delete(binding)
-    stamp = {"gangsched.dev/permitted": "3/1"}
-    forged = make.pod("forged-0", gang="forged", annotations=stamp, spec={"nodeName": "n0"})
+    forged = api.post(f"{CORE}/pods", make.pod("forged-0", gang="forged", spec={"nodeName": "n0"}))["metadata"]
+    stamp = {"metadata": {"annotations": {"gangsched.dev/permitted": f"3/1 {forged['uid']}"}}}
     deadline_s = time.monotonic() + WITHIN_S
-    while answered(api, "POST", f"{CORE}/pods", forged)[0] == DENIED:
+    while answered(api, "PATCH", f"{CORE}/pods/forged-0", stamp, STRATEGIC_PATCH)[0] == DENIED:
         assert time.monotonic() < deadline_s, "the policy does not go"
         time.sleep(0.05)
     api.post(binding.rpartition("/")[0], {**kept, "metadata": {"name": STAMPS}})

@@ -143,6 +143,8 @@ class VirtualCluster:
             metadata |= {"uid": f"uid-{self._version}", "creationTimestamp": self.wall(), "generation": 1}
             body.setdefault("status", {})
             if body["kind"] == "Pod":
+                notes = metadata.get("annotations", {})
+                metadata["annotations"] = {key: text.replace("<uid>", metadata["uid"]) for key, text in notes.items()}
                 admit(body, self.wall())
                 self._given[key] = given
             self._store("ADDED", body)
@@ -357,7 +359,7 @@ class VirtualCluster:
             self._loop.inbox(outcome)
         if isinstance(outcome, Bound):
             told = {"conditions": [{"type": "PodScheduled", "status": "True"}], "nominatedNodeName": None}
-            stamp = {PERMITTED: format_permit(bind.permitted)} if bind.permitted is not None else {}
+            stamp = {PERMITTED: format_permit(bind.permitted, bind.uid)} if bind.permitted is not None else {}
             self._patch(
                 self._objects[("Pod", key)],
                 {"metadata": {"annotations": stamp}, "spec": {"nodeName": bind.node}, "status": told},

@@ -135,7 +135,7 @@ def _pod(
         status_reason=status.reason[:TEXT_KEPT],
         rejection=_rejection(status),
         condition=condition,
-        permitted=parse_permit(annotations[PERMITTED]) if PERMITTED in annotations else None,
+        permitted=parse_permit(annotations[PERMITTED], meta.uid) if PERMITTED in annotations else None,
         run_time_metadata=run_time,
         start_s=seconds(status.start_time) if status.start_time else 0,
         deletion_s=seconds(meta.deletion_timestamp) if meta.deletion_timestamp else 0,

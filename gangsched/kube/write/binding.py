@@ -41,7 +41,7 @@ def encode_binding(bind: Bind) -> bytes:
     """The Binding object; the API server copies its annotations onto the pod in the same write."""
     metadata: dict[str, object] = {"name": bind.name, "namespace": bind.namespace, "uid": bind.uid}
     if bind.permitted is not None:
-        metadata["annotations"] = {PERMITTED: format_permit(bind.permitted)}
+        metadata["annotations"] = {PERMITTED: format_permit(bind.permitted, bind.uid)}
     return msgspec.json.encode(
         {
             "apiVersion": "v1",

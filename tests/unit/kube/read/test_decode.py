@@ -215,7 +215,16 @@ def test_node_with_bad_allocatable() -> None:
 
 @pytest.mark.parametrize(
     ("text", "stamp"),
-    [("4/2", PermitStamp(4, 2)), ("4", None), ("", None), ("-1/2", None), ("4/2/1", None), ("4/99999999999", None)],
+    [
+        ("4/2 uid-p", PermitStamp(4, 2)),
+        ("4/2 uid-q", None),
+        ("4/2", None),
+        ("4 uid-p", None),
+        ("", None),
+        ("-1/2 uid-p", None),
+        ("4/2/1 uid-p", None),
+        ("4/99999999999 uid-p", None),
+    ],
 )
 def test_stamp_of_a_permit_is_read_back(text: str, stamp: PermitStamp | None) -> None:
     """B4: what a bind wrote says after a restart that we started this member; any other text says nothing."""

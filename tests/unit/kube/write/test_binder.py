@@ -270,7 +270,7 @@ async def test_bind_of_a_member_carries_the_stamp_of_its_permit() -> None:
         desk.binder.submit([Bind("u1", "ns", "p", "n1", permitted=PermitStamp(4, 2)), Bind("u2", "ns", "q", "n1")])
         await settle()
     bodies = [sent.body for sent in desk.api.sent]
-    assert bodies[0]["metadata"]["annotations"] == {"gangsched.dev/permitted": "4/2"}
+    assert bodies[0]["metadata"]["annotations"] == {"gangsched.dev/permitted": "4/2 u1"}
     assert "annotations" not in bodies[1]["metadata"]
 
 
