@@ -265,12 +265,17 @@ class _SpecReader:
         self._min_resources = pod_group.min_resources if pod_group else ()
         self.sources: dict[str, str] = {}
         self.problems = [Problem("spec", "", "", text) for text in pod_group.problems] if pod_group else []
+        #: All keys that any of the objects has. Most gangs state three or four of the thirty that are asked for.
+        self._stated = frozenset(self._of_group.gang_metadata).union(*(pod.gang_metadata for pod in self._pods))
         self._bad: dict[str, BadText] = {}  # the first text of each value, by its name, that is outside its grammar
 
     def value(
         self, asked: Value[T], *, spec: T | None = None, default: T | None = None, default_source: str = _DEFAULT
     ) -> T | None:
         """The value of a key by the order of `gang_spec`; `spec` is the PodGroup's spec, after its annotations."""
+        if spec is None and self._stated.isdisjoint(asked.keys):
+            self.sources[asked.name] = default_source if default is not None else "none"
+            return default
         read = [statement(origin, asked) for origin in self._pods]
         of_group, bad_of_group = statement(self._of_group, asked)
         if of_group is None and spec is not None:

@@ -156,6 +156,7 @@ INDEXES: Final = (
     K + "network-topology-index",
 )
 """Labels or annotations that number the members of a gang, in order of precedence (semantics I3)."""
+_INDEX_KEYS: Final = frozenset(INDEXES)
 
 PREEMPTION_DELAY: Final = ("gangsched.dev/preemption-delay", "kai.scheduler/preemption-delay")
 """How long a group gives an autoscaler before it preempts (semantics V28); plain pods may set it as well."""
@@ -296,10 +297,11 @@ def member_index(labels: Mapping[str, str], annotations: Mapping[str, str], name
     """Index of a member in its gang: from the first key that has one, else the number at the end of its name; -1 if
     there is neither.
     """
-    for key in INDEXES:
-        text = labels.get(key) or annotations.get(key)
-        if text is not None and _NUMBER.fullmatch(text):
-            return int(text)
+    if not (_INDEX_KEYS.isdisjoint(labels) and _INDEX_KEYS.isdisjoint(annotations)):
+        for key in INDEXES:
+            text = labels.get(key) or annotations.get(key)
+            if text is not None and _NUMBER.fullmatch(text):
+                return int(text)
     ending = _ENDING.search(name)
     return int(ending[1]) if ending is not None else -1
 

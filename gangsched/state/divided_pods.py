@@ -44,7 +44,10 @@ class SubGroupGangs:
         record = self._registry.gangs.get(named.id)
         if record is None or not record.pod_groups:
             return named.id
-        root = next((record.pod_groups[group] for group in named.api_groups if group in record.pod_groups), None)
+        root = None
+        for group in named.api_groups:  # a loop, because this is asked for every version of every pod
+            if (root := record.pod_groups.get(group)) is not None:
+                break
         if root is None or not root.sub_groups:
             return named.id
         part = sub_group_of(pod, root)

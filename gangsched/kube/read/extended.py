@@ -22,9 +22,11 @@ def extended_names(spec: PodSpec) -> tuple[str, ...]:
     Results of requests name them, so that pods whose containers are named differently have different shapes.
     """
     containers = [*(spec.init_containers or ()), *(spec.containers or ())]
-    if not any("/" in name for each in containers for name in _requests(each)):
-        return ()
-    return tuple(each.name for each in containers)
+    for each in containers:
+        for name in _requests(each):
+            if "/" in name:
+                return tuple(each.name for each in containers)
+    return ()
 
 
 def extended_resources(spec: PodSpec) -> tuple[ExtendedResource, ...]:

@@ -47,9 +47,12 @@ class Pause:
 
     def missing_s(self, pause_s: float) -> float:
         """Seconds without a request in flight until the pause lasts `pause_s`; 0 if it already does."""
-        if not all(each.idle.is_set() for each in self._urgent):
-            return pause_s or INSTANT_S
-        left_s = max(each.idle_since_s for each in self._urgent) + pause_s - self._runtime.now()
+        since_s = float("-inf")
+        for each in self._urgent:  # a loop, because it is asked before each write
+            if not each.idle.is_set():
+                return pause_s or INSTANT_S
+            since_s = max(since_s, each.idle_since_s)
+        left_s = since_s + pause_s - self._runtime.now()
         return left_s if left_s > INSTANT_S else 0.0
 
     async def wait(self, pause_s: float, *, until_s: float) -> None:
