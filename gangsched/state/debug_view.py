@@ -249,7 +249,7 @@ def _of_group(state: SchedulingState, group: GroupRecord | None, now_s: float) -
 def _state(group: GroupRecord, now_s: float) -> Json:
     """The states of the group, and what brought it there (Q3, H3)."""
     until_s = group.back_off_until_s
-    why = group.ineligible.why if group.ineligible is not None else group.not_reserved
+    why = group.ineligible.why if group.ineligible is not None else group.not_reserved or group.told_not_reserved
     return {
         "queue": group.queue.value,
         "cause": group.cause.value if group.cause is not None else "",

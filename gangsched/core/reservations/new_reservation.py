@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -278,8 +279,12 @@ def find_fence(
         avoid = head.group.avoid | {names[node] for node in order[length:].tolist()}
         return fits(replace(head.group, avoid=avoid), head.gangs, empty)
 
-    high = len(order)
-    low = min(high, _first_fitting(_least_prefix(head, order, empty), high + 1, fits_on, empty.work))
+    high, least = len(order), _least_prefix(head, order, empty)
+    with suppress(OutOfWork), empty.work.at_most(empty.work.left / 4):
+        # The sums are seldom wrong, and a round begins with what `fits_on` asks.
+        if (found := _fenced(head, empty, order[:least])) is not None or least >= high:
+            return found
+    low = min(high, _first_fitting(least + 1, high + 1, fits_on, empty.work))
     found = _fenced(head, empty, order[:low])
     if found is not None or low == high:
         return found

@@ -178,6 +178,8 @@ class Queue:
             self._end_back_off(self._groups[group], QueueCause.BACK_OFF_OVER)
         for group in self._wake_at.take_due(now_s):
             self.activate(group, QueueCause.DUE)
+        # The copy stays, because a set from which thousands of groups were taken is still read as if they were there.
+        self._active = self._active.copy()
         return self._active.copy()
 
     def _oldest_parked_s(self) -> float:

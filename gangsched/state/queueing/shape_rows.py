@@ -20,6 +20,8 @@ from gangsched.state.group_record import Entry, NeededRoom
 NEVER = np.iinfo(np.int64).max
 MOST_COUNTED = 2**14
 """Pods of one shape whose requests are added up at most, so that sums stay within int64 whatever is asked."""
+FEW_COLUMNS = 8
+"""Sorting more to find equal ones takes less time than comparing each with thousands of rows."""
 SUMMED_NODES = 50_000
 """Nodes of all sets of labels whose domains are summed up for one event; for others it is found out later."""
 
@@ -122,7 +124,7 @@ class ShapeRows:
             if name in snapshot.resources:
                 free[column] = np.maximum(snapshot.free[snapshot.resources[name]], 0)
         requests = requests[:, : len(names)]
-        for amounts in np.unique(free[:, nodes], axis=1).T:
+        for amounts in _distinct(free[:, nodes]):
             fits |= (requests <= amounts).all(axis=1)
         found = np.flatnonzero(fits)
         fits[found] = (requests[found] * least[found, np.newaxis] <= free.sum(axis=1)).all(axis=1)
@@ -138,7 +140,7 @@ class ShapeRows:
                 domains = inside.of(nodes)
                 sums = np.array([inside.sums(row)[domains] for row in free]).reshape(len(free), -1)
                 asked = requests[of_level] * least[of_level, np.newaxis]
-                for amounts in np.unique(sums, axis=1).T:
+                for amounts in _distinct(sums):
                     fits[of_level] |= (asked <= amounts).all(axis=1)
         return fits
 
@@ -185,3 +187,8 @@ class ShapeRows:
         self._least[: len(least)] = least
         self._is_bound, self._pending = np.zeros(rows, dtype=np.bool_), np.zeros(rows, dtype=np.bool_)
         self._is_bound[: len(bound)], self._pending[: len(pending)] = bound, pending
+
+
+def _distinct(columns: Ints) -> Iterable[Ints]:
+    """The columns, each once if they are many."""
+    return (columns if columns.shape[1] <= FEW_COLUMNS else np.unique(columns, axis=1)).T

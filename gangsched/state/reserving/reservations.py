@@ -335,6 +335,8 @@ class StandingReservations:
                 self.waiting.remove(group, EntitlementCause.EXCLUDED)
                 self._ineligible.put(group, why, frozenset(self._shapes(group_id, now_s)))
             elif group is not None and group.awaits_room:
+                if why.why in _BY_NUMBER and group.entitlement is not Entitlement.CANDIDATE:
+                    continue  # counted anew in no time, while thousands of such facts were forgotten at each event
                 self._examined.add(group)
                 again_s = self.wall_s(now_s) + EVERY_S if why.why is NotEntitled.SEARCHING else why.until_s
                 self._over.set(group_id, again_s)
