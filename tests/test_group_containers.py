@@ -61,6 +61,7 @@ SELDOM = {
     "Holds._yielded",
     "Overdue.heads",
     "SchedulingState._looked_at",
+    "StandingReservations._examined",
     "StandingReservations._found",
     "StandingReservations._later",
     "StandingReservations._now",

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from gangsched.model.reservation import NotEntitled
-from tests.builders import node, pod, running
-from tests.unit.state.reserving.test_reservations import full, gang_of, standing
-from tests.world import World
+from tests.builders import node, pod, running, shape
+from tests.unit.state.reserving.test_reservations import LIMITS, full, gang_of, standing
+from tests.world import EPOCH_S, World
 
 
 def test_a_node_that_offers_more_makes_possible_what_was_not() -> None:
@@ -59,3 +59,14 @@ def test_groups_are_compared_with_nodes_that_change_twice_a_minute() -> None:
     assert not there.state.reservations.waiting, "they were compared a moment ago"
     there.advance(31)
     assert there.state.reservations.waiting
+
+
+def test_facts_that_are_counted_are_kept_of_candidates_only() -> None:
+    """That a namespace has its number of reservations is forgotten at each event: once for thousands of groups."""
+    there, _ = full(2)
+    there.create(pod(f"w{number:02}", of=shape(8, 100 + number), creation_s=int(EPOCH_S)) for number in range(60))
+    there.settle()
+    told = set().union(*(each.reservations.not_reserved for each in there.plans if each.reservations is not None))
+    assert len(told) > LIMITS.reservations
+    kept = [each.id for each in there.state.registry.groups.values() if each.not_reserved is not None]
+    assert len(kept) <= LIMITS.reservations, kept

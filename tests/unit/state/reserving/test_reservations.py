@@ -447,15 +447,3 @@ def test_what_plans_remember_is_forgotten_once_nothing_stands() -> None:
     gang_of(there, "g", 2)
     there.settle()
     assert standing(there) == [("ns/g", 201.0, "01")]
-
-
-def test_facts_that_are_counted_are_kept_of_candidates_only() -> None:
-    """That a namespace has its number of reservations is forgotten at each event: once for thousands of groups."""
-    there, _ = full(2)
-    for number in range(60):
-        plain(there, f"w{number:02}")
-    there.settle()
-    told = set().union(*(each.reservations.not_reserved for each in there.plans if each.reservations is not None))
-    assert len(told) >= 60 - len(standing(there))
-    kept = [each.id for each in there.state.registry.groups.values() if each.not_reserved is not None]
-    assert len(kept) <= LIMITS.reservations, kept
