@@ -86,8 +86,8 @@ def a_gang_is_taken_below_its_minimum(upto: Any) -> Any:
 
 @bug("V5", "core.preemption.obstacles:_young", "unit/state/queueing/test_preemptors.py")
 def young_victims_are_old_when_the_last_of_them_is(young: Any) -> Any:
-    def last(preemptor: Any, units: Any, sums: Any, ledger: Any, settings: Any) -> Any:
-        found, columns = young(preemptor, units, sums, ledger, settings), units.columns
+    def last(case: Any, settings: Any) -> Any:
+        found, columns = young(case, settings), case.columns
         starts = np.unique(columns.start[columns.young & ~columns.foreign & ~columns.spared])
         return replace(found, until_s=int(starts[-1]) + settings.min_run_s) if len(starts) else found
 

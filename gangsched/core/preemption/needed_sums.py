@@ -171,11 +171,6 @@ class NeededSums:
                 found |= lookup(more, each.level.codes, none=False)
         return found if self.enough(np.where(found, after, before)) else np.ones_like(found)
 
-    def room(self, free: Ints) -> int:
-        """Number of members that fit, each shape by itself. Raises OutOfWork."""
-        self.charge(free)
-        return sum(min(ask.count, int(ask.rooms(free).sum())) for ask in self.asks)
-
     def on_one_node(self, free: Ints) -> Bools:
         """`on_one_node[n]`: node `n` could hold all members."""
         fits = np.logical_and.reduce([ask.rooms(free) >= ask.count for ask in self.asks])

@@ -136,7 +136,6 @@ class PreemptionWriter:
         self._under_way: defaultdict[str, _Preemption] = defaultdict(_Preemption)
         self._turns: dict[str, asyncio.Task[None]] = {}
         self._lacks_right = ""
-        self._closing = False
 
     def order(self, order: PreemptionOrder) -> None:
         """Start to carry out an order."""
@@ -161,7 +160,6 @@ class PreemptionWriter:
 
         From this call on, no request is retried.
         """
-        self._closing = True
         tasks = [task for preemption in self._under_way.values() for task in preemption.tasks]
         for preemption in self._under_way.values():
             preemption.over.set()
