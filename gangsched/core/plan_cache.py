@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from gangsched.core.filter.count_cache import CountCache
-from gangsched.core.preemption.pod_table import PodTableCache
+from gangsched.core.preemption.columns import PodTableCache
 from gangsched.core.reservations.records import ReservationCache
 
 

@@ -22,7 +22,7 @@ CORE, STATE, WRITE = "unit/core/preemption", "unit/state/preemption", "unit/kube
 WRITER = "kube.write.preemption:PreemptionWriter"
 
 
-@bug("V9", "core.preemption.needed_sums:Tally.give_back", f"{CORE}/test_regions.py")
+@bug("V9", "core.preemption.selection:Tally.give_back", f"{CORE}/test_regions.py")
 def victims_that_are_not_needed_are_evicted_all_the_same(_: Any) -> Any:
     return lambda tally, pods: False
 
@@ -37,7 +37,7 @@ def a_lost_nomination_leaves_half_a_gang(_: Any) -> Any:
     return lambda promised, record: False
 
 
-@bug("V9", "core.preemption.needed_sums:slices_of", f"{CORE}/test_slice_sums.py")
+@bug("V9", "core.preemption.sums:slices_of", f"{CORE}/test_sums.py")
 def victims_of_slices_are_counted_as_for_plain_pods(_: Any) -> Any:
     return lambda preemptor, names, ledger: ()
 
@@ -86,8 +86,8 @@ def a_gang_is_taken_below_its_minimum(upto: Any) -> Any:
 
 @bug("V5", "core.preemption.obstacles:_young", "unit/state/queueing/test_preemptors.py")
 def young_victims_are_old_when_the_last_of_them_is(young: Any) -> Any:
-    def last(case: Any, settings: Any) -> Any:
-        found, columns = young(case, settings), case.columns
+    def last(regions: Any, settings: Any) -> Any:
+        found, columns = young(regions, settings), regions.columns
         starts = np.unique(columns.start[columns.young & ~columns.foreign & ~columns.spared])
         return replace(found, until_s=int(starts[-1]) + settings.min_run_s) if len(starts) else found
 

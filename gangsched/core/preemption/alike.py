@@ -13,7 +13,6 @@ from itertools import takewhile
 
 from gangsched.core.preemption.attempt import Found
 from gangsched.core.preemption.preemptor import Preemptor
-from gangsched.core.preemption.selection import choice
 from gangsched.model.gang import Group, Placement
 
 MAX_TOGETHER = 32
@@ -47,7 +46,7 @@ def together(preemptors: Sequence[Preemptor]) -> Preemptor:
     (gang,) = first.gangs
     gang = replace(gang, pending=tuple(pod for each in preemptors for pod in each.pods))
     gang = replace(gang, min_member=gang.counted(len(gang.pending)))
-    return replace(first, group=replace(first.group, gangs=(gang,)))
+    return Preemptor.of(replace(first.group, gangs=(gang,)))
 
 
 def shares(found: Found, preemptors: Sequence[Preemptor]) -> list[Found] | None:
@@ -62,7 +61,7 @@ def shares(found: Found, preemptors: Sequence[Preemptor]) -> list[Found] | None:
     units, columns = chosen.of, chosen.of.columns
     # Priorities that differ could be the cheaper choice for all together, where one by one the lowest go first (V8).
     priorities = {int(columns.priority[i]) for i in chosen.pods}
-    if chosen.with_core or chosen.harm.gangs_stopped or chosen.harm.budgets_broken or len(priorities) > 1:
+    if chosen.cores or chosen.harm.gangs_stopped or chosen.harm.budgets_broken or len(priorities) > 1:
         return None
     victims: defaultdict[str, list[int]] = defaultdict(list)
     for i in chosen.pods:
@@ -77,7 +76,7 @@ def shares(found: Found, preemptors: Sequence[Preemptor]) -> list[Found] | None:
     for place in places:  # what is left of a node's victims goes with the first there
         taken[place.pod.uid] += tuple(victims.pop(place.node, ()))
     parts = ((place, sorted(taken[place.pod.uid])) for place in places)
-    return [Found((place,), choice(pods, units) if pods else None, awaited=True) for place, pods in parts]
+    return [Found((place,), units.choice(pods) if pods else None, awaited=True) for place, pods in parts]
 
 
 def _take(left: list[int], place: Placement, found: Found) -> tuple[int, ...]:

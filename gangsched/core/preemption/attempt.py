@@ -12,29 +12,21 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from gangsched.core import rounds
-from gangsched.core.permit import permitted
-from gangsched.core.preemption.by_rounds import GIVEN_UP, Probe
+from gangsched.core.preemption.by_rounds import GIVEN_UP, LEFT_OVER, Probe, TrialRounds
 from gangsched.core.preemption.columns import RunningColumns
-from gangsched.core.preemption.needed_sums import NeededSums
 from gangsched.core.preemption.obstacles import obstacle
 from gangsched.core.preemption.preemptor import Preemptor
-from gangsched.core.preemption.regions import Case, Regions
-from gangsched.core.preemption.selection import Choice, choice
-from gangsched.core.preemption.units import Units
+from gangsched.core.preemption.regions import Regions
+from gangsched.core.preemption.sums import NeededSums
+from gangsched.core.preemption.units import Choice, Units
 from gangsched.core.reserve import Ledger
 from gangsched.core.work import OutOfWork
 from gangsched.model.gang import Group, Placement
 from gangsched.model.objects import Pod
 from gangsched.model.preemption import BudgetRule, NotHelpful, Obstacle, PreemptionSettings
-from gangsched.model.snapshot import Bools
 
-ROUNDS = 24
-"""Rounds of one attempt; what is left is for the next plan (V25)."""
 BY_CHOICE = frozenset({Obstacle.TOO_MANY, Obstacle.BUDGET})
 """Obstacles of the victims that were chosen: there was room, and other victims may be possible."""
-LEFT_OVER = 2_000
-"""Units of a plan that are left where a choice is put off, for who is held back meanwhile."""
 NAMES_A_UNIT = 8
 """Running pods whose names are looked up in one unit."""
 LEVELS = 4
@@ -57,7 +49,7 @@ class Found:
 @dataclass(eq=False)
 class Attempt:
     """One attempt. `holders` are lower-priority groups whose holds may be released; `known` is the result of the last
-    plan.
+    plan, which matters if it was LATER: other results are the caller's to return.
     """
 
     preemptor: Preemptor
@@ -66,133 +58,116 @@ class Attempt:
     settings: PreemptionSettings
     holders: Sequence[Group]
     known: NotHelpful | None = None
-    rounds: int = 0
-    most_expensive: int = 0
+    rounds: TrialRounds = field(init=False)
     passed: list[str] = field(init=False)
     _takes_slow: bool = False
 
     def __post_init__(self) -> None:
-        """Results of earlier plans other than LATER are the caller's to return."""
+        self.rounds = TrialRounds(self.preemptor, self.columns, self.ledger)
         self.known = self.known if self.known is not None and self.known.why is Obstacle.LATER else None
         self.passed = list(self.known.passed) if self.known is not None else []
 
     def make_room(self) -> Found | NotHelpful:
         """Look for room in the order of preemption cost."""
-        with self.ledger.tentative():
-            return self._make_room()
-
-    def _make_room(self) -> Found | NotHelpful:
-        ledger, sums = self.ledger, NeededSums.of(self.preemptor, self.ledger)
-        if sums is None:
-            return NotHelpful(why=Obstacle.TOO_LITTLE, needed=len(self.preemptor.pods))
-        case = Case(self.preemptor, sums, self.columns, ledger)
-        if self.holders:
+        ledger = self.ledger
+        with ledger.tentative():
+            sums = NeededSums.of(self.preemptor, ledger)
+            if sums is None:
+                return NotHelpful(why=Obstacle.TOO_LITTLE, needed=len(self.preemptor.pods))
             for group in self.holders:
-                ledger.move(_held(group), -1)
-            if (placed := self._placed(sums)) is not None:
+                ledger.move(held(group), -1)
+            if self.holders and (placed := self._placed(sums)) is not None:
                 return Found(placed, released=self._in_the_way(placed))
-        gone = self.columns.gone(ledger)
-        if gone.pods:
-            ledger.leave_for_promises()
-            ledger.release_many(gone.pods, gone.nodes, gone.amounts, claiming=gone.claiming)
-            if (placed := self._placed(sums)) is not None:
-                return Found(placed, released=self._in_the_way(placed), awaited=True)
-        return self._take(case)
+            gone = self.columns.gone(ledger)
+            if gone.pods:
+                ledger.leave_for_promises()
+                ledger.release_many(gone.pods, gone.nodes, gone.amounts, claiming=gone.claiming)
+                if (placed := self._placed(sums)) is not None:
+                    return Found(placed, released=self._in_the_way(placed), awaited=True)
+            return self._take(sums)
 
     def take_overdue(self, uids: Set[str]) -> Found | None:
         """Room after evicting some of these groups, each as a whole; None if evicting all of them does not suffice
         (H11).
         """
         columns = self.columns
-        theirs = np.fromiter((columns.pod(i).uid in uids for i in range(len(columns))), dtype=np.bool_)
+        theirs = np.fromiter((columns.pod(i).uid in uids for i in range(len(columns.running))), dtype=np.bool_)
+        # They may be of the preemptor's own priority.
         units = Units.of(replace(self.preemptor, right=self.preemptor.right + 1), columns, theirs)
-        cores = units.numbers.of_cores(units.cores.among(theirs))
+        cores = units.cores.among(theirs) + units.first_core
         left = [*np.flatnonzero(units.single & columns.plain).tolist(), *cores.tolist()]
-        if not left or self._places(units.pods_of(left)) is None:
+        if not left or self.rounds.places(units.pods_of(left)) is None:
             return None
         # Greedily, a round for each group.
         for unit in list(left):
             fewer = [each for each in left if each != unit]
-            if fewer and self._may_go_on() and self._places(units.pods_of(fewer)) is not None:
+            if fewer and self.rounds.may_go_on and self.rounds.places(units.pods_of(fewer)) is not None:
                 left = fewer
-        chosen = choice(left, units)
+        chosen = units.choice(left)
         found = None if chosen.harm.budgets_broken else self._confirmed(chosen)
         return found if isinstance(found, Found) else None
 
-    def _take(self, case: Case) -> Found | NotHelpful:
+    def _take(self, sums: NeededSums) -> Found | NotHelpful:
         """Choose victims; those that may take longer to end than the settings allow only where no others help."""
-        allowed = ~self.columns.young & ~self.columns.foreign
-        if (self.columns.slow & allowed).any():
-            found = self._take_among(allowed & ~self.columns.slow, case)
+        columns = self.columns
+        allowed = ~columns.young & ~columns.foreign
+        regions = Regions.of(self.preemptor, sums, columns, self.ledger, allowed & ~columns.slow)
+        if (columns.slow & allowed).any():
+            found = self._take_among(regions)
             if isinstance(found, Found) or found.why is Obstacle.LATER:
                 return found
+            regions = regions.among(allowed)
         self._takes_slow = True
-        found = self._take_among(allowed, case)
-        return self._until_older(found) if isinstance(found, NotHelpful) and found.why in BY_CHOICE else found
-
-    def _until_older(self, found: NotHelpful) -> NotHelpful:
-        """`found` with the time at which another pod may be evicted, so that another choice is possible."""
-        columns = self.columns
+        found = self._take_among(regions)
         young = columns.young & ~columns.foreign & ~columns.spared & (columns.priority < self.preemptor.right)
-        if not young.any():
+        if isinstance(found, Found) or found.why not in BY_CHOICE or not young.any():
             return found
+        # Once another pod may be evicted, another choice is possible.
         return replace(found, until_s=int(columns.start[young].min()) + self.settings.min_run_s)
 
-    def _take_among(self, allowed: Bools, case: Case) -> Found | NotHelpful:
-        """Choose victims among these pods."""
-        columns, regions = self.columns, case.regions(allowed)
-        found = regions.lowest_level()
-        if found is None:
-            return obstacle(case, self.settings)
+    def _take_among(self, regions: Regions) -> Found | NotHelpful:
+        """Choose victims among the units of these regions."""
+        levels, sums = regions.levels(), regions.everywhere.sums
+        if not levels:
+            return obstacle(regions, self.settings)
         if (number := regions.least_victims) > self.settings.max_pods:
             return NotHelpful(why=Obstacle.TOO_MANY, pods=number, needed=self.settings.max_pods)
-        levels = found[1]
         # The lowest first (V8), and the highest in any case, at which the most pods may go.
         tried = [*levels[:LEVELS], levels[-1]] if len(levels) > LEVELS else levels
         for breaking in (False, True) if self.settings.budgets is BudgetRule.LAST_RESORT else (False,):
             for level in tried:
-                made = self._at(level, regions, breaking=breaking)
+                made = self._by_sums(level, regions, breaking=breaking) if sums.exact or sums.slices else None
+                if made is None and not sums.exact:
+                    made = self._by_rounds(level, regions, breaking=breaking)
                 if made is not None:
                     return made
         if GIVEN_UP in self.passed:
             return NotHelpful(why=Obstacle.TOO_MUCH_WORK, needed=len(self.preemptor.pods))
         blocked = next((chosen[0] for level in tried if (chosen := regions.choices(level, breaking=True))), None)
-        if blocked is not None and (broken := columns.budgets.broken(blocked.pods)):
-            asked, budgets = columns.budgets.asked(blocked.pods), columns.budgets
-            _, name, left, number = max(
-                (asked[b] - budgets.left[b], budgets.keys[b], budgets.left[b], asked[b]) for b in broken
-            )
-            name = name if self.preemptor.group.is_of(name) else ""  # names of other namespaces are told to nobody
-            return NotHelpful(why=Obstacle.BUDGET, name=name, allowed=max(0, left), needed=number)
-        return obstacle(case, self.settings)
+        if blocked is None or (broken := self.columns.budgets.most_broken(blocked.pods)) is None:
+            return obstacle(regions, self.settings)
+        key, left, asked = broken
+        name = key if self.preemptor.group.is_of(key) else ""  # names of other namespaces are told to nobody
+        return NotHelpful(why=Obstacle.BUDGET, name=name, allowed=max(0, left), needed=asked)
 
-    def _at(self, level: int, regions: Regions, *, breaking: bool) -> Found | NotHelpful | None:
-        """The best choice of this level that a round confirms; None if there is none."""
-        sums = regions.everywhere.sums
-        if sums.exact or sums.slices:
-            made = self._by_sums(level, regions, 2 if sums.exact else 1, breaking=breaking)
-            if made is not None:
-                return made
-        return None if sums.exact else self._by_rounds(level, regions, breaking=breaking)
-
-    def _by_sums(self, level: int, regions: Regions, number: int, *, breaking: bool) -> Found | NotHelpful | None:
-        """The first of so many choices by sums that a round confirms.
+    def _by_sums(self, level: int, regions: Regions, *, breaking: bool) -> Found | NotHelpful | None:
+        """The first choice of this level by sums that a round confirms, of two if sums are exact.
 
         Slices may take more work than is left after choosing: the next plan then begins with the choice.
         """
-        name = f"{self._takes_slow} {level} {breaking} by sums"
+        name, sums = f"{self._takes_slow} {level} {breaking} by sums", regions.everywhere.sums
         if self.known is not None and self.known.name == name:
             made = self._confirmed(self._chosen_before(self.known, regions.units))
             if made is not None:
                 return made
-        for chosen in regions.choices(level, breaking=breaking)[:number]:
+        for chosen in regions.choices(level, breaking=breaking)[: 2 if sums.exact else 1]:
             # Some work is left over for a plan that is put off to say who is held back meanwhile.
             checkpoint, left = self.ledger.checkpoint(), self.ledger.work.left
             try:
                 with self.ledger.work.at_most(left - LEFT_OVER):
                     made = self._confirmed(chosen)
             except OutOfWork:
-                if not regions.everywhere.sums.slices:
+                if not sums.slices:
                     raise
                 self.ledger.rollback(checkpoint)
                 names = tuple(regions.units.name(unit) for unit in chosen.units)
@@ -204,26 +179,20 @@ class Attempt:
     def _chosen_before(self, known: NotHelpful, units: Units) -> Choice:
         """The choice of the last plan, without units that may not be evicted any more."""
         columns, names = self.columns, set(known.resume)
-        self.ledger.work.charge(len(columns) // NAMES_A_UNIT)
+        self.ledger.work.charge(len(columns.running) // NAMES_A_UNIT)
         pods = [i for i in np.flatnonzero(units.single).tolist() if columns.pod(i).uid in names]
-        cores = units.numbers.of_cores(np.flatnonzero(units.cores.open)).tolist()
-        return choice([*pods, *(core for core in cores if units.name(core) in names)], units)
+        cores = (np.flatnonzero(units.cores.open) + units.first_core).tolist()
+        return units.choice([*pods, *(core for core in cores if units.name(core) in names)])
 
     def _by_rounds(self, level: int, regions: Regions, *, breaking: bool) -> Found | NotHelpful | None:
         """The choice of this level that rounds come down to; one made without budgets counts if it breaks none."""
+        # Members may be allowed on a node by pods that run elsewhere (required affinity, spread).
+        asked = (pod.shape.inter_pod for pod in self.preemptor.pods)
+        closely = any(each is not None and (each.affinity or each.spread) for each in asked)
         for anyway in (False, True) if self.columns.budgets.covering and not breaking else (breaking,):
             name = f"{self._takes_slow} {level} {breaking} {anyway}"
             probe = Probe(
-                regions,
-                level,
-                self._places,
-                self._may_go_on,
-                self._has_work,
-                name,
-                self.passed,
-                breaking=anyway,
-                closely=self._needs_others(),
-                known=self.known,
+                regions, level, self.rounds, name, self.passed, breaking=anyway, closely=closely, known=self.known
             )
             chosen = probe.choose()
             if isinstance(chosen, NotHelpful):
@@ -237,53 +206,21 @@ class Attempt:
         if chosen.harm.victims > self.settings.max_pods:
             return NotHelpful(why=Obstacle.TOO_MANY, pods=chosen.harm.victims, needed=self.settings.max_pods)
         checkpoint = self.ledger.checkpoint()
-        self.ledger.move(self._pods(chosen.pods), -1)
-        placed = self._round()
+        self.ledger.move(self.columns.placed(chosen.pods), -1)
+        placed = self.rounds.placed()
         released = self._in_the_way(placed) if placed is not None else ()
         self.ledger.rollback(checkpoint)
         return None if placed is None else Found(placed, chosen, released, awaited=True)
 
     def _placed(self, sums: NeededSums) -> tuple[Placement, ...] | None:
         """Places on the ledger as it is, reserved; None if there are none."""
-        if not sums.enough(sums.free(self.ledger)):
-            return None
-        return self._round()
-
-    def _places(self, pods: Sequence[int]) -> tuple[Placement, ...] | None:
-        """Places once `pods` are gone; nothing stays reserved."""
-        checkpoint = self.ledger.checkpoint()
-        self.ledger.move(self._pods(pods), -1)
-        placed = self._round()
-        self.ledger.rollback(checkpoint)
-        return placed
-
-    def _round(self) -> tuple[Placement, ...] | None:
-        """A round of the needed members; what it placed stays reserved."""
-        self.rounds += 1
-        before = self.ledger.work.used
-        trial, _ = rounds.run_round(self.preemptor.group, self.preemptor.gangs, self.ledger)
-        self.most_expensive = max(self.most_expensive, self.ledger.work.used - before)
-        if trial.culprit is not None or not permitted(self.preemptor.gangs, trial.counts):
-            return None
-        return trial.placements
-
-    def _needs_others(self) -> bool:
-        """Whether members may be allowed on a node by pods that run elsewhere (required affinity, spread)."""
-        asked = (pod.shape.inter_pod for pod in self.preemptor.pods)
-        return any(each is not None and (each.affinity or each.spread) for each in asked)
-
-    def _may_go_on(self) -> bool:
-        return self.rounds < ROUNDS
-
-    def _has_work(self) -> bool:
-        """Whether the plan has work left for another round."""
-        return self.ledger.work.left > LEFT_OVER + 2 * self.most_expensive
+        return self.rounds.placed() if sums.enough(sums.free(self.ledger)) else None
 
     def _in_the_way(self, placed: Sequence[Placement]) -> tuple[Group, ...]:
         """The groups whose holds are in the way of `placed`, which is reserved; the first in rank keep theirs first."""
         needed: list[Group] = []
         for group in self.holders:
-            holds = _held(group)
+            holds = held(group)
             self.ledger.move(holds, 1)
             both = [*holds, *((placement.pod, placement.node) for placement in placed)]
             if not all(self.ledger.fits_still(pod, node) for pod, node in both):
@@ -291,10 +228,7 @@ class Attempt:
                 needed.append(group)
         return tuple(needed)
 
-    def _pods(self, numbers: Sequence[int]) -> list[tuple[Pod, str]]:
-        running = self.columns.running
-        return [(running[i].pod, running[i].node) for i in numbers]
 
-
-def _held(group: Group) -> list[tuple[Pod, str]]:
+def held(group: Group) -> list[tuple[Pod, str]]:
+    """The pods of the group that hold their nodes, with these."""
     return [(placement.pod, placement.node) for gang in group.gangs for placement in gang.held]

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from gangsched.core.preemption.numbers import UnitNumbers
 from gangsched.core.work import Work
 from gangsched.model.objects import Phase
 from gangsched.model.preemption import Running
@@ -41,10 +40,6 @@ class Budgets:
                 covering[i] = (*covering.get(i, ()), b)
         self.covering: Mapping[int, tuple[int, ...]] = covering
 
-    def several(self) -> list[int]:
-        """Pods covered by more than one budget, which the eviction API always refuses."""
-        return [i for i, budgets in self.covering.items() if len(budgets) > 1]
-
     def asked(self, pods: Iterable[int]) -> Counter[int]:
         """Number of `pods` that each budget covers."""
         return Counter(b for i in pods for b in self.covering.get(i, ()))
@@ -53,27 +48,35 @@ class Budgets:
         """Budgets that evicting all these pods would violate."""
         return [b for b, number in self.asked(pods).items() if number > max(0, self.left[b])]
 
+    def most_broken(self, pods: Iterable[int]) -> tuple[str, int, int] | None:
+        """Of the budgets that evicting all these pods would violate, the one that allows too few by the most: its key,
+        what it allows, and what is asked of it.
+        """
+        asked, left = self.asked(pods), self.left
+        broken = [(asked[b] - left[b], self.keys[b], left[b], asked[b]) for b in self.broken(pods)]
+        return max(broken)[1:] if broken else None
+
     def spend(self, pods: Iterable[int]) -> None:
         """Charge the budgets for these victims."""
         for b, number in self.asked(pods).items():
             self.left[b] -= number
 
     def admit(
-        self, units: Sequence[int], pods_of: Callable[[int], Sequence[int]], numbers: UnitNumbers, work: Work
+        self, units: Sequence[int], pods_of: Callable[[Sequence[int]], Sequence[int]], first_core: int, work: Work
     ) -> list[int]:
         """Units that may be evicted together in this order; a unit that would violate a budget is skipped.
 
-        A pod shared by two units counts once. Raises OutOfWork.
+        A pod shared by two units counts once. Units below `first_core` are single pods. Raises OutOfWork.
         """
         work.charge(len(units) // 4)
         asked: Counter[int] = Counter()
         taken: set[int] = set()
         admitted = []
         covering, left = self.covering, self.left
-        first_core = numbers.pods  # compared here: a call for each of 20,000 pods takes a millisecond
         for unit in units:
             alone = covering.get(unit, ()) if unit < first_core else None
-            if alone is not None and len(alone) < 2:  # nearly all; of thousands each costs a fifth of a microsecond
+            # Nearly all are such pods. No call is made for them: for each of 20,000 it would take a millisecond.
+            if alone is not None and len(alone) < 2:
                 if alone and unit not in taken:
                     if asked[alone[0]] >= left[alone[0]]:
                         continue
@@ -81,7 +84,7 @@ class Budgets:
                     taken.add(unit)
                 admitted.append(unit)
                 continue
-            pods = pods_of(unit)
+            pods = pods_of((unit,))
             work.charge(4 + len(pods) // 2)
             new = [i for i in pods if i in covering and i not in taken]
             more = self.asked(new)

@@ -7,27 +7,71 @@ known results (V25); each plan finishes at least one region, or makes progress i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
+from gangsched.core import rounds
+from gangsched.core.permit import permitted
+from gangsched.core.preemption.columns import RunningColumns
+from gangsched.core.preemption.numbers import ints
+from gangsched.core.preemption.preemptor import Preemptor
 from gangsched.core.preemption.regions import Regions
-from gangsched.core.preemption.selection import Choice, Region, choice
-from gangsched.core.preemption.units import Units
+from gangsched.core.preemption.selection import Region
+from gangsched.core.preemption.units import Choice, Units
+from gangsched.core.reserve import Ledger
 from gangsched.model.gang import Placement
 from gangsched.model.preemption import NotHelpful, Obstacle
 
+ROUNDS = 24
+"""Rounds of one attempt; what is left is for the next plan (V25)."""
+LEFT_OVER = 2_000
+"""Units of a plan that are left where a choice is put off, for who is held back meanwhile."""
 GIVEN_UP = "given up"
 """Among the regions that are passed: one was because to search it takes too many rounds."""
-Places = Callable[[Sequence[int]], tuple[Placement, ...] | None]
-"""Places for all members once these pods are gone; None if there are none."""
+
+
+@dataclass(eq=False)
+class TrialRounds:
+    """The rounds of one attempt: whether its members would be permitted once some of the running pods are gone."""
+
+    preemptor: Preemptor
+    columns: RunningColumns
+    ledger: Ledger
+    made: int = 0
+    most_expensive: int = 0
+
+    def placed(self) -> tuple[Placement, ...] | None:
+        """Places that a round finds on the ledger as it is, and reserves; None if it does not permit the members."""
+        self.made += 1
+        before = self.ledger.work.used
+        trial, _ = rounds.run_round(self.preemptor.group, self.preemptor.gangs, self.ledger)
+        self.most_expensive = max(self.most_expensive, self.ledger.work.used - before)
+        is_permitted = trial.culprit is None and permitted(self.preemptor.gangs, trial.counts)
+        return trial.placements if is_permitted else None
+
+    def places(self, pods: Sequence[int]) -> tuple[Placement, ...] | None:
+        """Places once `pods` are gone; nothing stays reserved."""
+        checkpoint = self.ledger.checkpoint()
+        self.ledger.move(self.columns.placed(pods), -1)
+        placed = self.placed()
+        self.ledger.rollback(checkpoint)
+        return placed
+
+    @property
+    def may_go_on(self) -> bool:
+        """Whether the attempt has rounds left."""
+        return self.made < ROUNDS
+
+    @property
+    def have_work(self) -> bool:
+        """Whether the plan has work left for another round, and to say who is held back meanwhile."""
+        return self.ledger.work.left > LEFT_OVER + 2 * self.most_expensive
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Probe:
-    """A search at one priority `level`; a plan runs further rounds only while `may_go_on`, and once it has come further
-    than the last plan, only if it `has_work` left for another one. `places` is the result of a round.
+    """A search at one priority `level`; a plan runs further rounds only while they `may_go_on`, and once it has come
+    further than the last plan, only while they `have_work` left.
 
     `passed` are the regions, by name of the search, that the searches for the group have finished; this one adds to
     them. `closely`: more victims may help less, so single nodes are searched, too.
@@ -35,9 +79,7 @@ class Probe:
 
     regions: Regions
     level: int
-    places: Places
-    may_go_on: Callable[[], bool]
-    has_work: Callable[[], bool]
+    rounds: TrialRounds
     name: str
     passed: list[str]
     breaking: bool = False
@@ -79,6 +121,9 @@ class Probe:
             return found
         return None
 
+    def _places(self, units: Sequence[int]) -> tuple[Placement, ...] | None:
+        return self.rounds.places(self.units.pods_of(units))
+
     @property
     def _is_further(self) -> bool:
         """Whether this plan is done with a region that the last one was not."""
@@ -86,7 +131,7 @@ class Probe:
 
     def _ends(self, is_further: bool) -> bool:
         """Whether the plan runs no more rounds, which has come further than the last one or not."""
-        return not self.may_go_on() or (is_further and not self.has_work())
+        return not self.rounds.may_go_on or (is_further and not self.rounds.have_work)
 
     def _resumed(self, ordered: Sequence[int]) -> tuple[list[int], int]:
         """The units that the last plan had come down to, and how many of them it needs; none if that is void now."""
@@ -95,19 +140,19 @@ class Probe:
         by_name = {self.units.name(unit): unit for unit in ordered}
         units = [by_name[name] for name in self.known.resume if name in by_name]
         # One of them may have ended, or others may have come meanwhile: then the search begins again.
-        if len(units) < len(self.known.resume) or self.places(self.units.pods_of(units)) is None:
+        if len(units) < len(self.known.resume) or self._places(units) is None:
             return [], 0
         return units, self.known.tested
 
     def _length(self, region: Region, ordered: Sequence[int]) -> int | None:
         """How many units, the cheapest first, a round needs at least; from the least that sums allow, 1, 2, 4, … on."""
-        least = region.shortest(np.array(ordered, dtype=np.int64))
+        least = region.shortest(ints(ordered))
         if least is None:
             return None
         # Each length that is tried costs a round: double the step, then bisect what the last step passed over.
         failed, length, step = least - 1, least, 1
         while not self._ends(self._is_further):
-            if self.places(self.units.pods_of(ordered[:length])) is not None:
+            if self._places(ordered[:length]) is not None:
                 break
             if length == len(ordered):
                 return None
@@ -116,7 +161,7 @@ class Probe:
             return None
         while length - failed > 1 and not self._ends(self._is_further):
             middle = (failed + length) // 2
-            if self.places(self.units.pods_of(ordered[:middle])) is not None:
+            if self._places(ordered[:middle]) is not None:
                 length = middle
             else:
                 failed = middle
@@ -127,33 +172,29 @@ class Probe:
         needed.
         """
         before = tested, len(taken)
-        if not tested and self.may_go_on():
+        if not tested and self.rounds.may_go_on:
             taken = self._on_their_nodes(taken)
         while tested < len(taken):
             unit = taken[len(taken) - 1 - tested]
             less = [each for each in taken if each != unit]
-            if self._could(self.units.pods_of(less)):
+            if self.regions.have_room(self.units.columns.mask(self.units.pods_of(less))):
                 if self._ends(is_further or before != (tested, len(taken))):
                     names = tuple(self.units.name(each) for each in taken)
                     return NotHelpful(why=Obstacle.LATER, resume=names, tested=tested)
-                if self.places(self.units.pods_of(less)) is not None:
+                if self._places(less) is not None:
                     taken = less
                     continue
             tested += 1
-        return choice(taken, self.units)
+        return self.units.choice(taken)
 
     def _on_their_nodes(self, taken: list[int]) -> list[int]:
         """`taken` without units that have no pod where the members are placed, if a round agrees."""
         running = self.units.columns.running
-        placed = self.places(self.units.pods_of(taken))
+        placed = self._places(taken)
         if placed is None:
             return taken
         nodes = {placement.node for placement in placed}
-        less = [unit for unit in taken if any(running[i].node in nodes for i in self.units.pods(unit))]
-        if len(less) == len(taken) or self.places(self.units.pods_of(less)) is None:
+        less = [unit for unit in taken if any(running[i].node in nodes for i in self.units.pods_of([unit]))]
+        if len(less) == len(taken) or self._places(less) is None:
             return taken
         return less
-
-    def _could(self, pods: Sequence[int]) -> bool:
-        """Whether sums leave room in any region once `pods` are gone."""
-        return self.regions.have_room(self.units.columns.mask(pods))

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from gangsched.core.preemption.domain_sums import DomainSums
-from gangsched.core.preemption.needed_sums import NeededSums
 from gangsched.core.preemption.preemptor import Preemptor
+from gangsched.core.preemption.sums import DomainSums, NeededSums
 from gangsched.core.reserve import Ledger
 from gangsched.model.preemption import HeldBack, NotHelpful, Obstacle
 

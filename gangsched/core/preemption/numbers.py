@@ -1,15 +1,13 @@
-"""Numbers of gangs, cores and units in preemption: every index trick is here, with its reason.
+"""Numbers of pods, gangs and nodes in preemption: every trick with a missing index is here, with its reason.
 
-Pods, gangs, cores and nodes are numbers, so that thousands of them are compared by column. Two conventions hold in
-all of preemption. What is missing has the number `NONE`, which as an index reads the last entry of an array: such
-arrays are `padded` by one entry for it. Units that may be evicted share one range of numbers, pods before cores
-(`UnitNumbers`).
+Pods, gangs, cores and nodes are numbers, so that thousands of them are compared by column. One convention holds in all
+of preemption: what is missing has the number `NONE`, which as an index reads the last entry of an array. Such arrays
+are `padded` by one entry for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -27,6 +25,7 @@ PLAIN, UNKNOWN = NONE, -2
 
 def ints(values: Sequence[int]) -> Ints:
     """An array of these numbers."""
+    # Without the type, an empty array would be of floats, which index nothing.
     return np.array(values, dtype=np.int64)
 
 
@@ -46,49 +45,17 @@ def lookup(values: npt.NDArray[Scalar], numbers: Ints | Codes, *, none: int | bo
     return found
 
 
-def by_gang(values: Bools, gang: Ints, *, unknown: bool = False, plain: bool = False) -> Bools:
-    """`values[gang[i]]`, with values of their own for pods of unknown gangs and for plain pods."""
+def by_gang(values: Bools, gang: Ints, *, plain: bool = False) -> Bools:
+    """`values[gang[i]]`, `plain` for plain pods, and False for pods of unknown gangs."""
     # UNKNOWN and PLAIN, -2 and -1, read the last two entries.
-    found: Bools = np.append(values, (unknown, plain))[gang]
+    found: Bools = np.append(values, (False, plain))[gang]
     return found
-
-
-def present(numbers: Ints, size: int) -> Ints:
-    """Those of the numbers 0 to `size` - 1 that occur in `numbers`, ascending; `NONE` is left out."""
-    # Counted from NONE on, whose count is dropped; np.unique would sort 20,000 pods for each region.
-    return np.flatnonzero(np.bincount(numbers + 1, minlength=size + 1)[1:])
 
 
 def highest(values: Ints, at: Ints, number: int) -> Ints:
     """`highest[k]`: the highest `values[i]` for which `at[i]` is `k`, and at least 0."""
     found, counts = np.zeros(number, dtype=np.int64), values > 0
-    if counts.any():  # of waits there are mostly none that count, and this costs what a sort does
+    # Of waits there are mostly none that count, and `maximum.at` costs what a sort does.
+    if counts.any():
         np.maximum.at(found, at[counts], values[counts])
     return found
-
-
-@dataclass(frozen=True, slots=True)
-class UnitNumbers:
-    """Units as numbers: unit `i` below `pods` is pod `i` by itself, unit `pods + c` is core `c`."""
-
-    pods: int
-
-    def is_core(self, unit: int) -> bool:
-        """Whether the unit is a core, not a pod by itself."""
-        return unit >= self.pods
-
-    def core(self, unit: int) -> int:
-        """The core that the unit is."""
-        return unit - self.pods
-
-    def of_cores(self, cores: Ints) -> Ints:
-        """The units that these cores are."""
-        return cores + self.pods
-
-    def cores(self, units: Iterable[int]) -> list[int]:
-        """The cores among the units, in their order."""
-        return [unit - self.pods for unit in units if unit >= self.pods]
-
-    def singles(self, units: Iterable[int]) -> list[int]:
-        """The pods that are evicted by themselves among the units, in their order."""
-        return [unit for unit in units if unit < self.pods]

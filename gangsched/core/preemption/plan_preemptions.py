@@ -15,12 +15,11 @@ import numpy as np
 
 from gangsched.core.messages import placing, preempting
 from gangsched.core.preemption.alike import MAX_TOGETHER, alike_behind, is_single, shares, together
-from gangsched.core.preemption.attempt import Attempt, Found
-from gangsched.core.preemption.columns import RunningColumns
+from gangsched.core.preemption.attempt import Attempt, Found, held
+from gangsched.core.preemption.columns import PodTableCache, RunningColumns
 from gangsched.core.preemption.holding_back import preempts_soon, wanted
-from gangsched.core.preemption.needed_sums import NeededSums
-from gangsched.core.preemption.pod_table import PodTableCache
 from gangsched.core.preemption.preemptor import Preemptor, preemptor_of, refused_for_room
+from gangsched.core.preemption.sums import NeededSums
 from gangsched.core.promises import HeldBackNodes
 from gangsched.core.queue_sort import group_key
 from gangsched.core.reservations.heads import needed, waiting_since_s
@@ -28,17 +27,7 @@ from gangsched.core.reserve import Ledger
 from gangsched.core.scopes import standing
 from gangsched.model.gang import Group, Rank, Refusal
 from gangsched.model.plan import RoundOutcome, Verdict
-from gangsched.model.preemption import (
-    STUCK_S,
-    NotHelpful,
-    Obstacle,
-    Preemption,
-    PreemptionInput,
-    Running,
-    UnitKind,
-    Victim,
-    VictimScope,
-)
+from gangsched.model.preemption import STUCK_S, NotHelpful, Obstacle, Preemption, PreemptionInput, Running, VictimScope
 from gangsched.model.snapshot import Ints
 
 PODS_A_UNIT = 4
@@ -122,11 +111,12 @@ class PlanPreemptions:
             return {group.id: verdict}
         if group.id in self.given.nominated:
             return {group.id: _told(verdict, self.given.nominated[group.id], preemptor)}
-        if (overdue := self._overdue(group, preemptor)) is not None:
+        if group.id in self.given.overdue and (overdue := self._overdue(group, preemptor)) is not None:
             return self._nominated([(preemptor, verdict, overdue)], overdue)
         holders = [each for each in holders if _priority(each) < preemptor.right]
         found: Found | NotHelpful | None = self._excused(group, preemptor, holders)
-        if found is None and not holders and (made := self._with_alike(group, preemptor, verdict, behind)):
+        is_alone = found is None and not holders and is_single(group)
+        if is_alone and (made := self._with_alike(group, preemptor, verdict, behind)):
             return made
         found = found or self._attempt(preemptor, holders)
         if isinstance(found, NotHelpful):
@@ -143,10 +133,10 @@ class PlanPreemptions:
 
     def _overdue(self, group: Group, preemptor: Preemptor) -> Found | None:
         """Room once those are gone that overran what let them onto the group's reserved room (H11)."""
-        uids = self.given.overdue.get(preemptor.group.id)
-        if not uids or preemptor.never or self.is_full or not self._knows_what_runs():
+        uids = self.given.overdue.get(group.id)
+        if not uids or preemptor.never or self.is_full or not self.running.whole:
             return None
-        if self.given.retry_at_s.get(preemptor.group.id, self.now_s) > self.now_s or self._delayed(group):
+        if self.given.retry_at_s.get(group.id, self.now_s) > self.now_s or self._delayed(group):
             return None
         return Attempt(preemptor, self.columns, self.ledger, self.given.settings, ()).take_overdue(uids)
 
@@ -213,7 +203,7 @@ class PlanPreemptions:
         known = given.known.get(group.id)
         if known is not None and known.why is not Obstacle.LATER and not 0 < known.until_s <= given.wall_s:
             return known
-        return NotHelpful(why=Obstacle.LATER) if self.is_full or not self._knows_what_runs() else None
+        return NotHelpful(why=Obstacle.LATER) if self.is_full or not self.running.whole else None
 
     def _is_lowest(self, priority: int) -> bool:
         """Whether nothing that runs is of lower priority; known without asking what runs (V25)."""
@@ -226,7 +216,7 @@ class PlanPreemptions:
         if why is not None and least <= needed:
             return replace(why, needed=needed) if why.why is Obstacle.TOO_LITTLE else why
         given, columns = self.given, self.columns
-        self.ledger.work.charge(ATTEMPT_UNITS + len(columns) // PODS_A_UNIT)
+        self.ledger.work.charge(ATTEMPT_UNITS + len(columns.running) // PODS_A_UNIT)
         attempt = Attempt(preemptor, columns, self.ledger, given.settings, holders, given.known.get(preemptor.group.id))
         found = attempt.make_room()
         if isinstance(found, NotHelpful) and kind is not None and found.why is not Obstacle.LATER:
@@ -237,7 +227,7 @@ class PlanPreemptions:
         self, group: Group, preemptor: Preemptor, verdict: Verdict, behind: Behind
     ) -> dict[str, Verdict] | None:
         """The verdicts on this group and on those like it, for which one attempt makes room; None if it tries alone."""
-        kind = self._kind(preemptor) if is_single(group) else None
+        kind = self._kind(preemptor)
         most = min(self._most_together, self.given.settings.per_cycle - self.made)
         if kind is None or most < 2:
             return None
@@ -247,7 +237,7 @@ class PlanPreemptions:
         sums = NeededSums.of(joint, self.ledger) if others else None
         if sums is None or not sums.exact:
             return None
-        units = ATTEMPT_UNITS + len(self.columns) // PODS_A_UNIT + NOMINATION_UNITS * len(preemptors)
+        units = ATTEMPT_UNITS + len(self.columns.running) // PODS_A_UNIT + NOMINATION_UNITS * len(preemptors)
         self.ledger.work.charge(units)
         found = Attempt(joint, self.columns, self.ledger, self.given.settings, ()).make_room()
         parts = shares(found, preemptors) if isinstance(found, Found) else None
@@ -287,9 +277,6 @@ class PlanPreemptions:
                 self.cache.table(self._running)  # so that the plan which knows all need not read it
         return self._running
 
-    def _knows_what_runs(self) -> bool:
-        return self.running.whole
-
     @property
     def columns(self) -> RunningColumns:
         """Running pods as columns."""
@@ -303,7 +290,7 @@ class PlanPreemptions:
         """NominatedRoom are all that was in the way: they are released and the group is decided anew, as after D1."""
         checkpoint = self.ledger.checkpoint()
         for each in found.released:
-            self._release(each)
+            self.ledger.move(held(each), -1)
         now = self.decide(group)
         if now.round is None or now.round.outcome is not RoundOutcome.PERMITTED or not now.binds:
             self.ledger.rollback(checkpoint)
@@ -318,44 +305,41 @@ class PlanPreemptions:
 
         `found` is the room of all `parts` together.
         """
+        columns, ledger = self.columns, self.ledger
         for each in found.released:
-            self._release(each)
-        self.ledger.move(((each.pod, each.node) for each in found.placements), 1)
-        leaving, made = self.columns.leaving_on(self._nodes(found)), dict[str, Verdict]()
+            ledger.move(held(each), -1)
+        ledger.move(((each.pod, each.node) for each in found.placements), 1)
+        leaving = columns.leaving_on({ledger.table.index[each.node] for each in found.placements})
+        made = dict[str, Verdict]()
         for preemptor, verdict, part in parts:
             preemption, told = self._decision(part, leaving)
             made[verdict.group] = replace(_told(verdict, told, preemptor), preemption=preemption)
+            # The next part waits for these victims, too, if it is on their node.
             for i in part.choice.pods if part.choice is not None else ():
-                leaving[int(self.columns.node[i])].append(i)
-        self.ledger.count_on(self._beside(found))
+                leaving[int(columns.node[i])].append(i)
+        ledger.count_on(self._beside(found))
         if found.choice is not None:
-            self.columns.leave(found.choice.pods, self.ledger)
+            columns.leave(found.choice.pods, ledger)
         self._in_vain.clear()  # what goes may leave more room than is taken
         self.made += len(parts)
         gave = {each.id: _gives_up(each, parts[0][0].group) for each in found.released}
         self.gave |= gave
         return {**gave, **made}
 
-    def _nodes(self, found: Found) -> set[int]:
-        return {self.ledger.table.index[placement.node] for placement in found.placements}
-
-    def _release(self, group: Group) -> None:
-        self.ledger.move(((each.pod, each.node) for gang in group.gangs for each in gang.held), -1)
-
     def _decision(self, found: Found, leaving_on: Mapping[int, Sequence[int]]) -> tuple[Preemption, Refusal]:
         """The decision and what is told of it; `leaving_on` are by node the pods that leave it already."""
-        columns, wall_s = self.columns, self.given.wall_s
-        victims = self._victims(found)
-        leaving: list[int] = []
-        if leaving_on:
-            leaving = [i for node in sorted(self._nodes(found)) for i in leaving_on.get(node, ())]
+        columns, wall_s, max_wait_s = self.columns, self.given.wall_s, self.given.settings.max_wait_s
+        overdue = frozenset[str]().union(*self.given.overdue.values())
+        victims = found.choice.victims(overdue) if found.choice is not None else {}
+        nodes = sorted({self.ledger.table.index[each.node] for each in found.placements}) if leaving_on else ()
+        leaving = [i for node in nodes for i in leaving_on.get(node, ())]
         # Whoever may take longer is not waited for: the group may preempt others then (V12).
-        grace_s = min(max((columns.pod(i).grace_s for i in victims), default=0), self.given.settings.max_wait_s)
+        grace_s = min(max((columns.pod(i).grace_s for i in victims), default=0), max_wait_s)
         ends_s = [columns.pod(i).deletion_s or wall_s + columns.pod(i).grace_s for i in leaving]
-        latest_s = wall_s + self.given.settings.max_wait_s
-        deadline_s = max([wall_s + grace_s, *(min(end_s, latest_s) for end_s in ends_s)]) + STUCK_S
+        deadline_s = max([wall_s + grace_s, *(min(end_s, wall_s + max_wait_s) for end_s in ends_s)]) + STUCK_S
         going = [*victims, *leaving]
-        number = len(set(columns.gang[going].tolist())) if columns.in_gang[going].all() else 0
+        # Gangs are counted only if all pods are of gangs; the sentence counts pods otherwise.
+        gangs = len(set(columns.gang[going].tolist())) if columns.in_gang[going].all() else 0
         preemption = Preemption(
             placements=found.placements,
             victims=tuple(sorted(victims.values())),
@@ -366,7 +350,7 @@ class PlanPreemptions:
             deadline_s=deadline_s,
         )
         told = preempting.nominated(
-            found.placements, pods=len(going), gangs=number, deadline_s=deadline_s, wall_s=wall_s
+            found.placements, pods=len(going), gangs=gangs, deadline_s=deadline_s, wall_s=wall_s
         )
         return preemption, told
 
@@ -381,25 +365,6 @@ class PlanPreemptions:
             np.add.at(there[row], columns.node[going], requests)
         beside: Ints = np.minimum(asked, np.maximum(there, 0))
         return beside
-
-    def _victims(self, found: Found) -> dict[int, Victim]:
-        """By number the pods that are taken, and as what."""
-        if found.choice is None:
-            return {}
-        columns, in_gang, kinds = self.columns, self.columns.in_gang, found.choice.kinds()
-        overdue = frozenset[str]().union(*self.given.overdue.values())
-        victims = {}
-        for i in found.choice.pods:
-            pod, g = columns.pod(i), int(columns.gang[i])
-            gang = columns.gangs[g] if in_gang[i] else None
-            group = gang.group if gang else ""
-            of = gang.id if gang else ""
-            node, is_overdue = columns.running[i].node, pod.uid in overdue
-            part = found.choice.part(g) if kinds[i] is UnitKind.CHILD else ""
-            victims[i] = Victim(
-                pod.uid, pod.namespace, pod.name, node, of, group, kinds[i], pod.priority, is_overdue, part
-            )
-        return victims
 
 
 def _priority(holder: Group) -> int:

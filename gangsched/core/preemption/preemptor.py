@@ -7,7 +7,7 @@ never preempt: they would be the first victims themselves.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from gangsched.core.permit import missing
@@ -31,23 +31,22 @@ class Preemptor:
     """
 
     group: Group
+    #: Gangs of the group that are below their minimum.
+    gangs: Sequence[Gang]
+    #: The needed members, and the number of them by shape.
+    pods: Sequence[Pod]
+    counts: Mapping[Shape, int]
     right: int
     never: bool
 
-    @property
-    def gangs(self) -> list[Gang]:
-        """Gangs of the group that are below their minimum."""
-        return [gang for gang in self.group.gangs if gang.pending]
-
-    @property
-    def pods(self) -> list[Pod]:
-        """The needed members."""
-        return [pod for gang in self.group.gangs for pod in gang.pending]
-
-    @property
-    def counts(self) -> Counter[Shape]:
-        """Number of needed members by shape."""
-        return Counter(pod.shape for pod in self.pods)
+    @classmethod
+    def of(cls, group: Group) -> Preemptor:
+        """The preemptor of a group of which only needed members are pending; there must be one."""
+        pods = [pod for gang in group.gangs for pod in gang.pending]
+        right = min(pod.priority for pod in pods)
+        never = any(gang.never_preempts for gang in group.gangs) or any(pod.never_preempts for pod in pods)
+        below = [gang for gang in group.gangs if gang.pending]
+        return cls(group, below, pods, Counter(pod.shape for pod in pods), right, never)
 
     def with_weakest(self, found: NotHelpful, highest: int) -> NotHelpful:
         """Set in `found` the name of the member that limits the preemption priority, if other members have a higher one
@@ -72,12 +71,7 @@ def preemptor_of(group: Group, verdict: Verdict, table: NodeTable) -> Preemptor 
     Placements that the verdict holds count as held (V16).
     """
     gangs = tuple(_reduced(gang, group, verdict.holds, table) for gang in group.gangs)
-    pods = [pod for gang in gangs for pod in gang.pending]
-    if not pods:
-        return None
-    right = min(pod.priority for pod in pods)
-    never = any(gang.never_preempts for gang in gangs) or any(pod.never_preempts for pod in pods)
-    return Preemptor(replace(group, gangs=gangs), right, never)
+    return Preemptor.of(replace(group, gangs=gangs)) if any(gang.pending for gang in gangs) else None
 
 
 def _reduced(gang: Gang, group: Group, holds: Sequence[Placement], table: NodeTable) -> Gang:

@@ -13,12 +13,11 @@ from itertools import chain
 import numpy as np
 
 from gangsched.core.preemption.columns import RunningColumns
-from gangsched.core.preemption.domain_sums import DomainSums
-from gangsched.core.preemption.needed_sums import NeededSums
 from gangsched.core.preemption.numbers import NONE, highest
 from gangsched.core.preemption.preemptor import Preemptor
-from gangsched.core.preemption.selection import Choice, Region, choice
-from gangsched.core.preemption.units import Units
+from gangsched.core.preemption.selection import Region
+from gangsched.core.preemption.sums import DomainSums, NeededSums
+from gangsched.core.preemption.units import Choice, Units
 from gangsched.core.reserve import Ledger
 from gangsched.core.scope import Scope
 from gangsched.model.snapshot import Bools, Ints
@@ -33,38 +32,31 @@ RECHECKED = 64
 """Units of a choice in one of several domains that are looked at again with all domains in mind."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Case:
-    """One preemptor on one ledger, from which the pods that terminate anyway are gone: what its needed members request,
-    and the running pods that may make room for them.
+@dataclass(frozen=True, eq=False)
+class Regions:
+    """Where one preemptor may get room, on a ledger from which the pods that terminate anyway are gone.
+
+    Each required domain becomes a region when it is tried; the whole cluster if none is required.
     """
 
     preemptor: Preemptor
-    sums: NeededSums
     columns: RunningColumns
-    ledger: Ledger
-
-    def regions(self, allowed: Bools) -> Regions:
-        """The regions, if only units of the pods that `allowed` selects may be evicted."""
-        return Regions.of(self.preemptor, self.sums, Units.of(self.preemptor, self.columns, allowed), self.ledger)
-
-    def could(self, allowed: Bools) -> bool:
-        """Whether, by totals, evicting these pods would make room in any region."""
-        return self.regions(allowed).lowest_level() is not None
-
-
-@dataclass(frozen=True, eq=False)
-class Regions:
-    """The required domains, each of which becomes a region when it is tried; the whole cluster if none is required."""
-
-    everywhere: Region
     domains: DomainSums
+    everywhere: Region
 
     @classmethod
-    def of(cls, preemptor: Preemptor, sums: NeededSums, units: Units, ledger: Ledger) -> Regions:
-        """All regions for a preemptor, on a ledger without the pods that terminate anyway."""
-        everywhere = Region(units, sums, sums.free(ledger), units.columns.requests(sums.names))
-        return cls(everywhere, DomainSums.of(preemptor.group, sums, ledger))
+    def of(
+        cls, preemptor: Preemptor, sums: NeededSums, columns: RunningColumns, ledger: Ledger, allowed: Bools
+    ) -> Regions:
+        """The regions, if only units of the pods that `allowed` selects may be evicted."""
+        units = Units.of(preemptor, columns, allowed)
+        everywhere = Region(units, sums, sums.free(ledger), columns.requests(sums.names))
+        return cls(preemptor, columns, DomainSums.of(preemptor.group, sums, ledger), everywhere)
+
+    def among(self, allowed: Bools) -> Regions:
+        """The same regions, if these pods may be evicted instead; what is free and requested is not summed again."""
+        units = Units.of(self.preemptor, self.columns, allowed)
+        return replace(self, everywhere=replace(self.everywhere, units=units))
 
     @property
     def units(self) -> Units:
@@ -75,38 +67,32 @@ class Regions:
     def least_victims(self) -> int:
         """Lower bound of the number of victims, as if each freed as much as the largest."""
         region, domains = self.everywhere, self.domains
-        nodes = self.units.columns.node
-        most = np.zeros(domains.size, dtype=np.int64)
+        most = np.zeros(domains.level.size, dtype=np.int64)
         for row in range(len(region.sums.names)):
-            needed = sum(ask.amounts[row] * ask.count for ask in region.sums.asks)
-            lack = np.maximum(needed - domains.free(region.free, row), 0)
-            largest = domains.largest(region.requests[row], nodes)
+            lack = np.maximum(region.sums.needed(row) - domains.free(region.free, row), 0)
+            largest = domains.largest(region.requests[row], self.columns.node)
+            # -(-a // b) rounds up.
             most = np.maximum(most, np.where(largest > 0, -(-lack // np.maximum(largest, 1)), 0))
-        return int(most.min(initial=2**62)) if most.size else 0
+        return int(most.min()) if most.size else 0
 
-    def lowest_level(self) -> tuple[int, list[int]] | None:
-        """The lowest priority at which any region could have room, and all levels from there on; None if there is none.
+    def levels(self) -> list[int]:
+        """The priorities at which any region could have room if all units up to there are evicted, ascending; surplus
+        and budgets are ignored.
 
         A bisection; each step scans the columns once.
         """
         # Whoever could go at one priority could go at every higher one, so room never becomes less: bisect.
         levels = self.units.levels(self.domains.mask)
-        if not levels or not self.could(levels[-1]):
-            return None
+        if not levels or not self.have_room(self.units.could_go(levels[-1])):
+            return []
         low, high = 0, len(levels) - 1
         while low < high:
             middle = (low + high) // 2
-            if self.could(levels[middle]):
+            if self.have_room(self.units.could_go(levels[middle])):
                 high = middle
             else:
                 low = middle + 1
-        return levels[low], levels[low:]
-
-    def could(self, level: int) -> bool:
-        """Whether any region has room without all pods that could be evicted at `level`, ignoring
-        surplus and budgets.
-        """
-        return self.have_room(self.units.could_go(level))
+        return levels[low:]
 
     def have_room(self, gone: Bools) -> bool:
         """Whether, by totals, any region has room without the pods for which `gone[i]` is true."""
@@ -122,9 +108,13 @@ class Regions:
         Among equal sets the first one found comes first, so the eviction order within a gang takes precedence over the
         node order.
         """
+        made = self._choices(level, breaking)
+        if not breaking and self.columns.budgets.covering:
+            # A choice made as if there were no budgets may break none all the same.
+            made = chain(made, (each for each in self._choices(level, True) if not each.harm.budgets_broken))
         found: dict[tuple[int, ...], Choice] = {}
-        for each in chain(self._choices(level, breaking), () if breaking else self._by_chance(level)):
-            needed = self._wholly_needed(each)
+        # One after the other, since what is charged here ends the comparing of further regions.
+        for needed in map(self._wholly_needed, made):
             found.setdefault(needed.pods, needed)
         return sorted(found.values(), key=lambda each: each.harm)
 
@@ -145,37 +135,36 @@ class Regions:
         If filters read other pods, the cheapest victims may be pods near which the members must run. Then no set that
         contains these helps, but victims on a single node may.
         """
-        columns = self.units.columns
+        columns = self.columns
         for region in self.tried(level):
             yield region
             for node in _single_nodes(region, level):
                 pods = np.flatnonzero(columns.node == node)
                 if pods.size:
                     name = f"{region.name} {columns.running[int(pods[0])].node}"
-                    yield replace(region.within(_only(node, region.mask, name)), is_extra=True)
+                    yield replace(_only(node, region, name), is_extra=True)
 
     def _least_harm(self, level: int) -> tuple[Ints, Ints]:
         """By domain the members of cores, and the work, that go at least, by the resource that is short first.
 
         An estimate for the order only: nodes do not count.
         """
-        region, columns, row = self.everywhere, self.units.columns, self.everywhere.scarce
+        region, columns, row = self.everywhere, self.columns, self.everywhere.scarce
         pods = np.flatnonzero(self.units.could_go(level) & columns.on_node & (region.requests[row] > 0))
         pods = pods[self.domains.level.codes[columns.node[pods]] != NONE]
-        region.sums.work.charge(50 + len(columns) // 50 + len(pods) // 20)
+        region.sums.work.charge(50 + len(columns.running) // 50 + len(pods) // 20)
         domain, size = self.domains.level.codes[columns.node[pods]], region.requests[row][pods]
         order = np.lexsort((columns.work[pods] / size, ~self.units.single[pods], domain))
         pods, domain, size = pods[order], domain[order], size[order]
         # What the pods before each one free, counted from the first pod of its domain: a running sum over all domains,
         # less its value where the domain begins. A domain without pods begins at the end, where 0 is appended.
         freed = np.cumsum(size) - size
-        first = np.searchsorted(domain, np.arange(self.domains.size))
+        first = np.searchsorted(domain, np.arange(self.domains.level.size))
         before = np.append(freed, 0)[first][domain]
-        needed = sum(ask.amounts[row] * ask.count for ask in region.sums.asks)
-        lack = needed - self.domains.free(region.free, row)
+        lack = region.sums.needed(row) - self.domains.free(region.free, row)
         taken = freed - before < lack[domain]
         stopped, work = (
-            np.bincount(domain[taken], weights=each[pods][taken], minlength=self.domains.size).astype(np.int64)
+            np.bincount(domain[taken], weights=each[pods][taken], minlength=self.domains.level.size).astype(np.int64)
             for each in (~self.units.single, columns.work)
         )
         return stopped, work
@@ -195,8 +184,7 @@ class Regions:
                     if self._is_least(found, level):
                         return
             for node in _single_nodes(part, level):
-                single = part.within(_only(node, part.mask))
-                if (found := single.cheapest(level, breaking=breaking, outer=part)) is not None:
+                if (found := _only(node, part).cheapest(level, breaking=breaking, outer=part)) is not None:
                     is_one = True
                     yield found
             with_choice += is_one
@@ -208,7 +196,7 @@ class Regions:
         harm, number = found.harm, self.least_victims
         if harm.gangs_stopped or harm.budgets_broken or harm.victims != number or not number:
             return False
-        units, columns = self.units, self.units.columns
+        units, columns = self.units, self.columns
         inside = columns.inside(self.domains.mask)
         could = np.flatnonzero(units.could_go(level) & inside)
         if harm.highest_priority > int(np.partition(columns.priority[could], number - 1)[number - 1]):
@@ -220,35 +208,31 @@ class Regions:
         first = could[np.lexsort((-columns.start[could], wait, columns.work[could]))[:number]]
         return (harm.work_lost, harm.started_s) == (int(columns.work[first].sum()), -int(columns.start[first].sum()))
 
-    def _by_chance(self, level: int) -> Iterator[Choice]:
-        """Choices made as if there were no budgets, which break none all the same."""
-        if self.units.columns.budgets.covering:
-            yield from (each for each in self._choices(level, True) if not each.harm.budgets_broken)
-
     def _wholly_needed(self, chosen: Choice) -> Choice:
         """The choice without what another required domain makes needless; a group's core may free room in several."""
         units, needed = self.units, list(chosen.units)
-        touched = np.unique(self.domains.level.codes[units.columns.node[list(chosen.pods)]])
+        touched = np.unique(self.domains.level.codes[self.columns.node[list(chosen.pods)]])
         if touched.size < 2 or len(chosen.units) > RECHECKED:
             return chosen
         for unit in reversed(chosen.units):
             less = [each for each in needed if each != unit]
-            if self.have_room(units.columns.mask(units.pods_of(less))):
+            if self.have_room(self.columns.mask(units.pods_of(less))):
                 needed = less
-        return choice(needed, units)
+        return units.choice(needed)
 
 
-def _only(node: int, like: Bools, name: str = "") -> Scope:
-    mask = np.zeros_like(like)
+def _only(node: int, region: Region, name: str = "") -> Region:
+    """The node as a region of its own."""
+    mask = np.zeros_like(region.sums.mask)
     mask[node] = True
-    return Scope(mask, mask, name=name)
+    return region.within(Scope(mask, mask, name=name))
 
 
 def _single_nodes(region: Region, level: int) -> list[int]:
     """Nodes that could hold all members: those where no gang stops, the least work on them, and free the soonest."""
     units, columns = region.units, region.units.columns
     could_go = units.could_go(level)
-    fits = region.sums.on_one_node(region.without(could_go)) & region.mask
+    fits = region.sums.on_one_node(region.without(could_go)) & region.sums.mask
     nodes = np.flatnonzero(fits)
     if not nodes.size:
         return []

@@ -7,102 +7,35 @@ most expensive units are the first to be spared. Equal snapshots give equal choi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
+from operator import sub
 
 import numpy as np
 
-from gangsched.core.preemption.needed_sums import NeededSums, Tally
 from gangsched.core.preemption.numbers import NONE, highest, ints, lookup, padded
-from gangsched.core.preemption.units import Units
+from gangsched.core.preemption.sums import NeededSums, SliceSum
+from gangsched.core.preemption.units import Choice, Units
 from gangsched.core.scope import Scope
-from gangsched.model.preemption import Harm, UnitKind
 from gangsched.model.snapshot import Bools, Ints
 
 NEVER = 2**62
 """The price of a node on which nothing is gained."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Choice:
-    """`units` to evict, the most expensive last, and their `pods`; `harm` is the preemption cost."""
-
-    of: Units
-    units: tuple[int, ...]
-    pods: tuple[int, ...]
-    harm: Harm
-
-    @property
-    def with_core(self) -> set[int]:
-        """Pods that are evicted with their group."""
-        return {i for core in self.of.numbers.cores(self.units) for i in self.of.cores.members(core).tolist()}
-
-    def kinds(self) -> dict[int, UnitKind]:
-        """The kind of unit in which each pod is evicted: by itself, as surplus, with its group, or with a child of a
-        tree that stays.
-        """
-        columns, cores = self.of.columns, self.of.cores
-        chosen = [core for core in self.of.numbers.cores(self.units) if cores.within[core] != NONE]
-        children, with_core = set(np.flatnonzero(np.isin(cores.unit_of, chosen)).tolist()), self.with_core
-        found = {}
-        pods = list(self.pods)
-        for i, g, in_gang in zip(pods, columns.gang[pods].tolist(), columns.in_gang[pods].tolist(), strict=True):
-            whole = UnitKind.CHILD if g in children else UnitKind.CORE
-            alone = not in_gang or columns.gangs[g].disrupted_singly
-            found[i] = UnitKind.POD if alone else whole if i in with_core else UnitKind.SURPLUS
-        return found
-
-    def part(self, gang: int) -> str:
-        """The child as which a gang, given by index, may be evicted whole while its tree stays."""
-        cores = self.of.cores
-        return cores.groups[int(cores.unit_of[gang])].removeprefix(f"{cores.groups[int(cores.group_of[gang])]} ")
-
-    @property
-    def stopped(self) -> list[str]:
-        """Gangs that fall below their minimum."""
-        return self.of.stopped(self.units)
-
-
-def choice(units: Sequence[int], of: Units) -> Choice:
-    """Build the choice of these units; pods that are evicted with their group are not counted twice."""
-    columns, numbers, within = of.columns, of.numbers, of.cores.within
-    cores = set(numbers.cores(units))
-    covered = {i for core in cores for i in of.cores.members(core).tolist()}
-    covered |= {*numbers.of_cores(ints([core for core in cores if int(within[core]) in cores])).tolist()}
-    kept = tuple(unit for unit in units if unit not in covered)
-    pods = of.pods_of(kept)
-    harm = Harm(
-        budgets_broken=len(columns.budgets.broken(pods)),
-        highest_priority=int(columns.priority[pods].max()) if pods else 0,
-        gangs_stopped=int(of.cores.stops[numbers.cores(kept)].sum()) + len(of.stopped_singly(kept)),
-        work_lost=int(columns.work[pods].sum()),
-        victims=len(pods),
-        wait_steps=int(columns.wait[pods].max()) if pods else 0,
-        started_s=-int(columns.start[pods].sum()),
-    )
-    return Choice(of, kept, tuple(pods), harm)
-
-
 @dataclass(eq=False)
 class Region:
-    """A part of the cluster in which members that request `sums` need room; `free[r][n]` is the current free room.
-
-    `requests[r][i]` are the requests of the running pods. A region that `is_extra` is tried in addition to a larger one
-    that contains it.
-    """
+    """A part of the cluster in which members that request `sums` need room."""
 
     units: Units
     sums: NeededSums
+    #: Current free room, `free[r][n]`, and the requests of the running pods, `requests[r][i]`, of the whole cluster.
     free: Ints
     requests: Ints
     name: str = ""
+    #: Tried in addition to a larger region that contains this one.
     is_extra: bool = False
-
-    @cached_property
-    def mask(self) -> Bools:
-        """Nodes of the region that are eligible for the members."""
-        return self.sums.mask
 
     def within(self, scope: Scope) -> Region:
         """The part of the region inside a scope."""
@@ -127,17 +60,17 @@ class Region:
         """
         ordered = self.ordered(level, by_node=by_node, breaking=breaking)
         length = self.shortest(ordered)
-        return None if length is None else (outer or self).give_back(ordered[:length])
+        return None if length is None else (outer or self)._give_back(ordered[:length])
 
     def ordered(self, level: int, *, by_node: bool, breaking: bool) -> Ints:
         """Units to evict, cheapest first, as far as budgets allow."""
         price = self._node_prices(level) if by_node else None
-        singles, cores = self.units.upto(level, self.mask, price)
-        numbers, budgets = self.units.numbers, self.units.columns.budgets
-        found = np.concatenate((self._order(singles, price), numbers.of_cores(self._order_cores(cores))))
+        singles, cores = self.units.upto(level, self.sums.mask, price)
+        budgets, first_core = self.units.columns.budgets, self.units.first_core
+        found = np.concatenate((self._order(singles, price), self._order_cores(cores) + first_core))
         if breaking or not budgets.covering:
             return found
-        return np.array(budgets.admit(found.tolist(), self.units.pods, numbers, self.sums.work), dtype=np.int64)
+        return ints(budgets.admit(found.tolist(), self.units.pods_of, first_core, self.sums.work))
 
     def shortest(self, ordered: Ints) -> int | None:
         """Length of the shortest prefix of `ordered` whose eviction frees enough room; None if even all units do not
@@ -156,69 +89,63 @@ class Region:
                 low = middle + 1
         return low
 
-    def give_back(self, taken: Ints) -> Choice:
-        """The choice `taken` without the units that can be spared."""
-        gone = self._ranks(taken) < taken.size
-        if self.sums.slices or not self.sums.totals:
-            helps = self.units.columns.inside(self._useful(self.without(gone)))
-            useful = np.append(helps, np.zeros(len(self.units.cores.groups), dtype=np.bool_))  # by unit
-            useful[self.units.numbers.of_cores(self.units.cores.among(helps))] = True
-            taken = taken[useful[taken]]
-        return self._needed(taken.tolist(), Tally(self.sums, self.without(self._ranks(taken) < taken.size)))
-
-    def _useful(self, free: Ints) -> Bools:
-        """Nodes on which `free[r][n]`, with all chosen pods gone, has room for more members, or for more slices."""
-        found = np.full(free.shape[1], bool(self.sums.totals), dtype=np.bool_)
-        for ask in () if self.sums.totals else self.sums.asks:
-            found |= ask.rooms(free) > ask.rooms(self.free)
-        if self.sums.slices:  # where no further slice fits, of a thousand pods most are in no slice
-            found &= self.sums.more_slices(self.free, free)
-        return found
-
     def _ranks(self, ordered: Ints) -> Ints:
         """`rank[i]`: the position in `ordered` at which pod `i` goes, its length if it does not."""
-        cores, pods = self.units.cores, len(self.units.columns)
+        cores, pods = self.units.cores, self.units.first_core
         position = padded(pods + len(cores.groups), ordered.size)  # by unit
         position[ordered] = np.arange(ordered.size)
-        rank, of_core = position[:pods], position[pods:]  # by pod, and by core; NONE reads the last one
-        found: Ints = np.minimum(np.minimum(rank, of_core[cores.of]), of_core[cores.within[cores.of]])
+        # By pod, and by core. NONE reads the padding, and so do pods whose core is within no other.
+        alone, of_core = position[:pods], position[pods:]
+        found: Ints = np.minimum(np.minimum(alone, of_core[cores.of]), of_core[cores.within[cores.of]])
         return found
+
+    def _give_back(self, taken: Ints) -> Choice:
+        """The choice `taken` without the units that can be spared."""
+        free, units = self.without(self._ranks(taken) < taken.size), self.units
+        if self.sums.slices or not self.sums.totals:
+            # Units without a pod on a node where it helps are spared at once, not one by one.
+            helps = units.columns.inside(self.sums.useful(self.free, free))
+            useful = np.append(helps, np.zeros(len(units.cores.groups), dtype=np.bool_))  # by unit
+            useful[units.cores.among(helps) + units.first_core] = True
+            taken = taken[useful[taken]]
+            free = self.without(self._ranks(taken) < taken.size)
+        return self._needed(taken.tolist(), Tally(self.sums, free))
 
     def _needed(self, taken: Sequence[int], tally: Tally) -> Choice:
         """Give back from the most expensive down; a pod comes back when no unit that has it is left."""
-        needed_alone = self._needed_alone(taken, tally)
+        needed_alone, units = self._needed_alone(taken, tally), self.units
         self.sums.work.charge(len(taken) + 8 * (len(taken) - len(needed_alone)))
-        nodes, cores, numbers = self.units.columns.node, self.units.cores.of, self.units.numbers
-        cored, alone = set(numbers.cores(taken)), set(numbers.singles(taken))
-        pods = self.units.pods_of(taken)
+        alone, cores = map(set, units.split(taken))
+        pods = units.pods_of(taken)
         requests = map(tuple, self.requests[:, pods].T.tolist())
-        asked = dict(zip(pods, zip(nodes[pods].tolist(), requests, strict=True), strict=True))
-        own = cores[pods]
-        both = zip(own.tolist(), self.units.cores.within[own].tolist(), strict=True)
+        asked = dict(zip(pods, zip(units.columns.node[pods].tolist(), requests, strict=True), strict=True))
+        own = units.cores.of[pods]
+        both = zip(own.tolist(), units.cores.within[own].tolist(), strict=True)
         cores_of = {i: {*each} - {NONE} for i, each in zip(pods, both, strict=True)}
         needed: list[int] = []
         # From the most expensive down, so that of two units that could replace each other the cheaper one goes.
         for unit in reversed(taken):
-            if unit in needed_alone and cored.isdisjoint(cores_of[unit]):
+            if unit in needed_alone and cores.isdisjoint(cores_of[unit]):
                 needed.append(unit)
                 continue
-            if numbers.is_core(unit):
-                others = cored - {numbers.core(unit)}
-                back = [i for i in self.units.pods(unit) if i not in alone and others.isdisjoint(cores_of[i])]
+            core = unit - units.first_core
+            if core >= 0:
+                others = cores - {core}
+                back = [i for i in units.cores.members(core) if i not in alone and others.isdisjoint(cores_of[i])]
             else:
-                back = [unit] if cored.isdisjoint(cores_of[unit]) else []
+                back = [unit] if cores.isdisjoint(cores_of[unit]) else []
             if tally.give_back([asked[i] for i in back]):
-                cored.discard(numbers.core(unit))
+                cores.discard(core)  # of a pod by itself, this is below 0 and no core
             else:
                 needed.append(unit)
-        return choice(needed[::-1], self.units)
+        return units.choice(needed[::-1])
 
     def _needed_alone(self, taken: Sequence[int], tally: Tally) -> set[int]:
         """The single pods among these of which each takes more room, coming back by itself, than there is to spare.
 
         What others take of its node beside it makes that no less, so no order of giving back spares it.
         """
-        pods = np.array(self.units.numbers.singles(taken), dtype=np.int64)
+        pods = ints(self.units.split(taken)[0])
         nodes, needed = self.units.columns.node[pods], np.zeros(pods.size, dtype=np.bool_)
         for number, (ask, spare) in enumerate(zip(self.sums.asks, tally.spare, strict=True)):
             left = tally.free[:, nodes] - self.requests[:, pods]
@@ -240,7 +167,7 @@ class Region:
             nodes = columns.node[singles]
             keys = [*keys, nodes, highest(columns.wait[singles], nodes, self.free.shape[1])[nodes], price[singles]]
         # Members keep the order in which they come; their ties are above any `key`, which has 32 bits.
-        tie = np.where(columns.in_gang[singles], 2**32 + np.arange(singles.size), columns.table.field("key")[singles])
+        tie = np.where(columns.in_gang[singles], 2**32 + np.arange(singles.size), columns.table.rows.key[singles])
         found: Ints = singles[np.lexsort([tie, *keys])]
         return found
 
@@ -261,7 +188,7 @@ class Region:
         pods, number = np.flatnonzero(cores.of != NONE), len(cores.groups)
         of = cores.of[pods]
         work = np.bincount(of, weights=columns.work[pods], minlength=number)
-        here = self.units.columns.inside(self.mask)[pods]
+        here = self.units.columns.inside(self.sums.mask)[pods]
         size = np.bincount(of[here], weights=self.requests[self.scarce][pods[here]], minlength=number)
         size = np.maximum(size, 1)
         wait = highest(columns.wait[pods], of, number)
@@ -299,3 +226,127 @@ def _never_falling(key: Ints, gang: Ints, in_gang: Bools) -> Ints:
             own[part] = np.maximum.accumulate(own[part])
     raised[members] = own
     return raised
+
+
+class Tally:
+    """Totals in plain integers, updated while victims are dropped from the set one by one. `spare[k]`: places for
+    members of kind k beyond the number needed.
+
+    Each victim of a thousand costs a few additions, where columns of all nodes would be added up again.
+    """
+
+    def __init__(self, sums: NeededSums, free: Ints) -> None:
+        """`free[r][n]` is what is free when everything chosen is gone. Raises OutOfWork."""
+        sums.charge(free)
+        self._sums = sums
+        self.free = free
+        self._columns: dict[int, tuple[int, ...]] = {}
+        self._fits = [partial(_fits, tuple((r, n) for r, n in enumerate(ask.amounts) if n)) for ask in sums.asks]
+        self._masks = [ask.mask.tolist() for ask in sums.asks]
+        self.spare = [int(ask.rooms(free).sum()) - ask.count for ask in sums.asks]
+        self._rest = [total.free(free) - total.amount for total in sums.totals]
+        rooms = [ask.rooms(free) for ask in sums.asks] if sums.slices else []
+        self._slices = [_Slices(sums, each, free, rooms) for each in sums.slices]
+
+    def give_back(self, pods: Sequence[tuple[int, tuple[int, ...]]]) -> bool:
+        """Spare these pods, given as (node, requests), if enough is free without evicting them; return whether it
+        is.
+        """
+        after: dict[int, tuple[int, ...]] = {}
+        for node, requests in pods:
+            have = after.get(node) or self._column(node)
+            after[node] = tuple(map(sub, have, requests))
+        spare, rest = list(self.spare), list(self._rest)
+        for node, column in after.items():
+            before = self._column(node)
+            for a, fits in enumerate(self._fits):
+                if self._masks[a][node]:
+                    spare[a] -= fits(before) - fits(column)
+            for t, total in enumerate(self._sums.totals):
+                if total.mask[node]:
+                    rest[t] -= max(0, before[total.row]) - max(0, column[total.row])
+        if min(spare) < 0 or min(rest, default=0) < 0:
+            return False
+        changed = [(node, self._column(node), column) for node, column in after.items()] if self._slices else []
+        fewer = [each.without(changed, self._fits, self._masks) for each in self._slices]
+        if any(less is None for less in fewer):
+            return False
+        self.spare, self._rest = spare, rest
+        for each, less in zip(self._slices, fewer, strict=True):
+            each.take(less or {})
+        self._columns.update(after)  # only now: a unit that is not spared must leave no trace
+        return True
+
+    def breaks_slices(self, ask: int, nodes: Ints, lost: Ints) -> Bools:
+        """For each pod on `nodes[i]`, whether too few slices would fit if there were room for `lost[i]` fewer members
+        of an ask.
+        """
+        found = np.zeros(nodes.size, dtype=np.bool_)
+        for each in self._slices:
+            found |= each.breaks(ask, nodes, lost)
+        return found
+
+    def _column(self, node: int) -> tuple[int, ...]:
+        column = self._columns.get(node)
+        if column is None:
+            column = self._columns[node] = tuple(self.free[:, node].tolist())
+        return column
+
+
+class _Slices:
+    """Running sums of the slices of a layer: by domain what there is of each quantity, and how many are to spare."""
+
+    def __init__(self, sums: NeededSums, of: SliceSum, free: Ints, rooms: Sequence[Ints]) -> None:
+        self._of = of
+        self._domains, self._divisors = of.level.codes.tolist(), of.divisors
+        have = [of.level.sums(each) for each in sums.quantities(of, free, rooms)]
+        self._have = list(zip(*(each.tolist() for each in have), strict=True))
+        copies = of.copies(have)
+        self._copies = copies.tolist()
+        self._spare = int(copies.sum()) - of.number
+        self._mask = sums.mask.tolist() if of.amounts else []
+
+    def without(
+        self,
+        changed: Sequence[tuple[int, tuple[int, ...], tuple[int, ...]]],
+        fits: Sequence[Callable[[tuple[int, ...]], int]],
+        masks: Sequence[Sequence[bool]],
+    ) -> dict[int, tuple[int, ...]] | None:
+        """The quantities in the domains of these nodes, whose free column changes; None if too few slices would fit."""
+        found: dict[int, tuple[int, ...]] = {}
+        for node, before, after in changed:
+            if (domain := self._domains[node]) == NONE:
+                continue
+            less = [fits[a](before) - fits[a](after) if masks[a][node] else 0 for a, _ in self._of.parts]
+            for row, _ in self._of.amounts:
+                less.append(max(0, before[row]) - max(0, after[row]) if self._mask[node] else 0)
+            found[domain] = tuple(map(sub, found.get(domain) or self._have[domain], less))
+        lost = sum(self._copies[domain] - self._fit(have) for domain, have in found.items())
+        return found if lost <= self._spare else None
+
+    def take(self, found: Mapping[int, tuple[int, ...]]) -> None:
+        """Set the quantities that `without` returned."""
+        for domain, have in found.items():
+            copies = self._fit(have)
+            self._spare -= self._copies[domain] - copies
+            self._have[domain], self._copies[domain] = have, copies
+
+    def breaks(self, ask: int, nodes: Ints, lost: Ints) -> Bools:
+        """As `Tally.breaks_slices`, but only before any pod was spared."""
+        found = np.zeros(nodes.size, dtype=np.bool_)
+        domain = self._of.level.codes[nodes]
+        for number, (part, size) in enumerate(self._of.parts):
+            if part == ask:
+                room = lookup(ints([have[number] for have in self._have]), domain, none=0)
+                copies = lookup(ints(self._copies), domain, none=0)
+                found |= (copies - (room - lost) // size > self._spare) & (domain != NONE)
+        return found
+
+    def _fit(self, have: tuple[int, ...]) -> int:
+        return min(amount // of for amount, of in zip(have, self._divisors, strict=True))
+
+
+def _fits(amounts: Sequence[tuple[int, int]], column: tuple[int, ...]) -> int:
+    """How many members of these amounts, each of a row, fit into what is free on a node."""
+    fits = [column[row] // amount for row, amount in amounts]
+    return max(0, min(fits))

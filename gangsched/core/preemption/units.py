@@ -1,58 +1,104 @@
-"""Units of eviction: each is evicted as a whole or not at all (V5, V6).
+"""Units of eviction: each is evicted as a whole or not at all (V5, V6); and choices of units, with their cost (V8).
 
 Invariant: members of a gang above its minimum (its surplus) are evicted one by one; at the minimum the whole group is
 evicted, in every namespace. A child above the minimum of its tree is evicted whole, by itself. Members of a gang with
 disruption mode Pod are always evicted one by one. A unit's priority is that of its highest member, and is below the
 preemptor's.
-
-A unit is a number (`numbers.UnitNumbers`): a pod by itself, or a core, which is a whole group or child.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
-from itertools import chain
 
 import numpy as np
 
 from gangsched.core.preemption.columns import RunningColumns
-from gangsched.core.preemption.numbers import NONE, UnitNumbers, bools, by_gang, ints, lookup, padded, present
+from gangsched.core.preemption.numbers import NONE, bools, by_gang, ints, lookup, padded
 from gangsched.core.preemption.preemptor import Preemptor
+from gangsched.model.preemption import Harm, UnitKind, Victim
 from gangsched.model.snapshot import Bools, Ints
-from gangsched.model.tree import Composite, Part, composites_of, gangs_of, has_minimum, part_id
+from gangsched.model.tree import Composite, composites_of, gangs_of, has_minimum, part_id
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cores:
-    """Cores (groups, or children of trees, that are evicted as a whole), sorted by id. `open[c]`: core `c` may be
-    evicted; `priority[c]` is its priority, and `stops[c]` the gangs that its eviction stops.
+    """Cores: groups, or children of trees, that are evicted as a whole; sorted by id.
 
-    A child above the minimum of its tree is a core of its own in addition to its tree: `group_of[g]` is the core of the
-    group of gang `g`, and `unit_of[g]` the core of the gang itself. Evicting core `within[c]` also evicts core `c`; it
-    is NONE for none, and `within` is padded. `of[i]` is the smallest core that pod `i` belongs to, NONE for none.
-    `pods[first[c]:first[c + 1]]` are the pods of core `c`.
+    A child above the minimum of its tree is a core of its own in addition to its tree.
     """
 
     groups: Sequence[str]
+    #: By gang: the core of its group, the core of the gang itself, and the spare child that it is part of, "" for none.
     group_of: Ints
     unit_of: Ints
+    parts: Sequence[str]
+    #: By core: the core whose eviction evicts this one as well, NONE for none; padded.
     within: Ints
+    #: By core: whether it may be evicted, its priority, and the number of gangs that its eviction stops.
     open: Bools
     priority: Ints
     stops: Ints
+    #: By pod: the smallest core that it belongs to, NONE for none.
     of: Ints
+    #: `pods[first[c]:first[c + 1]]` are the pods of core `c`.
     pods: Ints
     first: Ints
 
     def among(self, pods: Bools) -> Ints:
         """Cores of these pods, each once, ascending."""
-        return present(self.of[pods], len(self.groups))
+        # Counted from NONE on, whose count is dropped; np.unique would sort 20,000 pods for each region.
+        return np.flatnonzero(np.bincount(self.of[pods] + 1, minlength=len(self.groups) + 1)[1:])
 
-    def members(self, core: int) -> Ints:
-        """Pods of a core (a group that is evicted as a whole)."""
-        found: Ints = self.pods[self.first[core] : self.first[core + 1]]
+    def members(self, core: int) -> list[int]:
+        """Pods of a core."""
+        found: list[int] = self.pods[self.first[core] : self.first[core + 1]].tolist()
+        return found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Choice:
+    """`units` to evict, the most expensive last, their `pods`, and the `cores` among the units; `harm` is their cost.
+
+    `singly` are gangs that fall below their minimum because of pods that are evicted one by one.
+    """
+
+    of: Units
+    units: tuple[int, ...]
+    pods: tuple[int, ...]
+    cores: tuple[int, ...]
+    singly: frozenset[str]
+    harm: Harm
+
+    @property
+    def stopped(self) -> list[str]:
+        """Gangs that fall below their minimum."""
+        cores, chosen, stops = self.of.cores, set(self.cores), np.flatnonzero(self.of.stops).tolist()
+        whole = [g for g in stops if chosen & {int(cores.group_of[g]), int(cores.unit_of[g])}]
+        return sorted({*self.singly, *(self.of.columns.gangs[g].id for g in whole)})
+
+    def victims(self, overdue: Set[str]) -> dict[int, Victim]:
+        """The pods by number, and as what each is evicted (V6); `overdue` are uids of pods that overran (H11)."""
+        columns, cores, chosen = self.of.columns, self.of.cores, set(self.cores)
+        with_core = {i for core in chosen for i in cores.members(core)}
+        found = {}
+        for i in self.pods:
+            pod, node, *_ = columns.running[i]
+            g, part = int(columns.gang[i]), ""
+            gang = columns.gangs[g] if columns.in_gang[i] else None
+            if gang is None or gang.disrupted_singly:
+                kind = UnitKind.POD
+            elif i not in with_core:
+                kind = UnitKind.SURPLUS
+            elif cores.parts[g] and int(cores.unit_of[g]) in chosen:
+                kind, part = UnitKind.CHILD, cores.parts[g]
+            else:
+                kind = UnitKind.CORE
+            of, group = (gang.id, gang.group) if gang else ("", "")
+            found[i] = Victim(
+                pod.uid, pod.namespace, pod.name, node, of, group, kind, pod.priority, pod.uid in overdue, part
+            )
         return found
 
 
@@ -60,16 +106,21 @@ class Cores:
 class Units:
     """Units that one preemptor may evict.
 
-    `single[i]`: pod `i` may be evicted by itself, as a plain pod or as surplus of its gang. `running[g]` members of
-    gang `g` count towards its minimum; `surplus[g]` are above it. `by_age` orders the single pods as they are evicted
-    within a gang: lower priority first, then the latest created, then the highest ordinal.
+    A unit is a number, so that choices are sorted and compared by column: unit `i` below `first_core` is pod `i` by
+    itself, and unit `first_core + c` is core `c`.
     """
 
     columns: RunningColumns
-    numbers: UnitNumbers
+    first_core: int
+    #: `single[i]`: pod `i` may be evicted by itself, as a plain pod or as surplus of its gang.
     single: Bools
+    #: By gang: members that count towards its minimum, how many of them are above it, and whether the gang stops if its
+    #: core is evicted.
     running: Ints
     surplus: Ints
+    stops: Bools
+    #: The single pods of gangs in the order in which they are evicted within their gang: lower priority first, then the
+    #: latest created, then the highest ordinal.
     by_age: Ints
     cores: Cores
 
@@ -89,9 +140,12 @@ class Units:
         together = staying & ~by_gang(singly, gang)
         spare = _spare(columns, together, theirs & (running >= np.maximum(least, 1)))
         # A gang with a minimum of 1 is never stopped: its last pod goes as a single pod does.
-        cores = _cores(columns, eligible, together, theirs, (least >= 2) & (running >= least) & ~singly, spare)
-        by_age = _by_age(columns, np.flatnonzero(single & columns.in_gang))
-        return cls(columns, UnitNumbers(len(columns)), single, running, surplus, by_age, cores)
+        stops = (least >= 2) & (running >= least) & ~singly
+        cores = _cores(columns, eligible, together, theirs, stops, spare)
+        members, rows = np.flatnonzero(single & columns.in_gang), columns.table.rows
+        ordinals = columns.table.ordinals(members)
+        keys = [rows.key[members], -ordinals, -rows.created[members], columns.priority[members], gang[members]]
+        return cls(columns, len(columns.running), single, running, surplus, stops, members[np.lexsort(keys)], cores)
 
     def upto(self, level: int, region: Bools, order: Ints | None = None) -> tuple[Ints, Ints]:
         """Single pods and cores of at most priority `level` with a pod on a node of `region`.
@@ -123,51 +177,51 @@ class Units:
         there = self.cores.among(inside)
         return sorted({*self.columns.priority[self.single & inside].tolist(), *self.cores.priority[there].tolist()})
 
+    def split(self, units: Iterable[int]) -> tuple[list[int], list[int]]:
+        """The pods that are evicted by themselves among the units, and the cores, in their order."""
+        chosen, first = tuple(units), self.first_core
+        return [unit for unit in chosen if unit < first], [unit - first for unit in chosen if unit >= first]
+
     def pods_of(self, units: Iterable[int]) -> list[int]:
         """Pods of these units, each once."""
-        chosen = tuple(units)
-        with_core = (self.cores.members(core).tolist() for core in self.numbers.cores(chosen))
-        return sorted({*self.numbers.singles(chosen), *chain.from_iterable(with_core)})
+        single, cores = self.split(units)
+        return sorted({*single, *(i for core in cores for i in self.cores.members(core))})
 
-    def pods(self, unit: int) -> list[int]:
-        """Pods of one unit."""
-        return self.cores.members(self.numbers.core(unit)).tolist() if self.numbers.is_core(unit) else [unit]
-
-    def stopped(self, units: Iterable[int]) -> list[str]:
-        """Gangs that fall below their minimum if these units are evicted."""
-        gone, singly = set(self.numbers.cores(units)), self.stopped_singly(units)
-        of_gangs = zip(self.cores.group_of.tolist(), self.cores.unit_of.tolist(), strict=True)
-        gangs = zip(self.columns.gangs, of_gangs, self.running.tolist(), strict=True)
-        return sorted(
-            gang.id
-            for gang, own, number in gangs
-            if gang.id in singly
-            or (gone & {*own} and not gang.disrupted_singly and gang.min_member >= 2 and number >= gang.min_member)
+    def choice(self, units: Iterable[int]) -> Choice:
+        """The choice of these units; pods, and children of trees, that go with a chosen core are no units beside it."""
+        columns, chosen = self.columns, tuple(units)
+        with_core = set(self.split(chosen)[1])
+        covered = {i for core in with_core for i in self.cores.members(core)}
+        covered |= {self.first_core + core for core in with_core if int(self.cores.within[core]) in with_core}
+        kept = tuple(unit for unit in chosen if unit not in covered)
+        single, cores = self.split(kept)
+        pods, singly = self.pods_of(kept), self._stopped_singly(single)
+        harm = Harm(
+            budgets_broken=len(columns.budgets.broken(pods)) if columns.budgets.covering else 0,
+            highest_priority=int(columns.priority[pods].max()) if pods else 0,
+            gangs_stopped=int(self.cores.stops[cores].sum()) + len(singly),
+            work_lost=int(columns.work[pods].sum()),
+            victims=len(pods),
+            wait_steps=int(columns.wait[pods].max()) if pods else 0,
+            started_s=-int(columns.start[pods].sum()),
         )
+        return Choice(self, kept, tuple(pods), tuple(cores), singly, harm)
 
-    def stopped_singly(self, units: Iterable[int]) -> set[str]:
-        """Stopped gangs whose pods are evicted one by one."""
-        taken = Counter(self.columns.gang[self.numbers.singles(units)].tolist())
+    def _stopped_singly(self, pods: Sequence[int]) -> frozenset[str]:
+        """Gangs that stop because these pods, which are evicted one by one, are too many of them."""
+        taken = Counter(self.columns.gang[pods].tolist())
         gangs = ((self.columns.gangs[g], int(self.running[g]), number) for g, number in taken.items() if g >= 0)
-        return {
+        return frozenset(
             gang.id
             for gang, running, number in gangs
             if gang.disrupted_singly and gang.min_member >= 2 and running - number < gang.min_member <= running
-        }
+        )
 
     def name(self, unit: int) -> str:
         """A name of a unit that is stable across plans."""
-        if self.numbers.is_core(unit):
-            return f"group {self.cores.groups[self.numbers.core(unit)]}"
-        return self.columns.pod(unit).uid
-
-
-def _by_age(columns: RunningColumns, members: Ints) -> Ints:
-    """Members in the order in which they go within a gang."""
-    table = columns.table
-    created, ordinals = table.field("created")[members], table.ordinals(members)
-    keys = [table.field("key")[members], -ordinals, -created, columns.priority[members], columns.gang[members]]
-    return members[np.lexsort(keys)]
+        if unit < self.first_core:
+            return self.columns.pod(unit).uid
+        return f"group {self.cores.groups[unit - self.first_core]}"
 
 
 def _spare(columns: RunningColumns, staying: Bools, whole: Bools) -> list[str]:
@@ -178,12 +232,13 @@ def _spare(columns: RunningColumns, staying: Bools, whole: Bools) -> list[str]:
     trees = {gang.group: gang.tree for g, gang in enumerate(gangs) if gang.tree is not None and whole[g]}
     if not trees:
         return spare
-    pods, created = np.flatnonzero(staying), columns.table.field("created")
+    pods, created = np.flatnonzero(staying), columns.table.rows.created
     priority, since = (np.full(len(gangs), np.iinfo(np.int64).min) for _ in range(2))
     np.maximum.at(priority, columns.gang[pods], columns.priority[pods])
     np.maximum.at(since, columns.gang[pods], created[pods])
     number = {gang.id: g for g, gang in enumerate(gangs)}
-    running = {part: [number[each] for each in gangs_of(part) if each in number] for part in _parts(trees.values())}
+    children = {child for each in composites_of(*trees.values()) for child in each.children}
+    running = {part: [number[each] for each in gangs_of(part) if each in number] for part in children}
 
     def is_whole(gang: str) -> bool:
         return gang in number and bool(whole[number[gang]])
@@ -203,10 +258,6 @@ def _spare(columns: RunningColumns, staying: Bools, whole: Bools) -> list[str]:
                 spare[g] = part_id(part)
         open_parts += [each for each in has[above:] if isinstance(each, Composite)]
     return spare
-
-
-def _parts(trees: Iterable[Composite]) -> set[Part]:
-    return {child for each in composites_of(*trees) for child in each.children}
 
 
 def _cores(
@@ -238,7 +289,7 @@ def _cores(
     is_open = (shut == 0) & (count > 0)
     priority = np.full(size, np.iinfo(np.int64).min)
     np.maximum.at(priority, core, columns.priority[pods])
-    of = np.full(len(columns), NONE, dtype=np.int64)
+    of = np.full(len(columns.running), NONE, dtype=np.int64)
     units_of_pods = unit_of[columns.gang[own]]
     of[own] = np.where(is_open[units_of_pods], units_of_pods, NONE)
     # Pods sorted by core: those of core c begin where all cores before it have had theirs.
@@ -247,4 +298,4 @@ def _cores(
     stopped = np.bincount(units(stops), minlength=size)
     within = padded(size, NONE)
     within[unit_of[spare]] = group_of[spare]
-    return Cores(groups, group_of, unit_of, within, is_open, priority, stopped, of, order, first)
+    return Cores(groups, group_of, unit_of, parts, within, is_open, priority, stopped, of, order, first)

@@ -11,7 +11,7 @@ from collections.abc import Set
 from itertools import count, islice
 from math import inf
 
-from gangsched.core.preemption.pod_table import PodTableCache
+from gangsched.core.preemption.columns import PodTableCache
 from gangsched.model.gang import Gang
 from gangsched.model.preemption import Running, RunningGang, RunningPod
 from gangsched.model.tree import composites_of, gangs_of

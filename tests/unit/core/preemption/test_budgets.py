@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 import pytest
 
 from gangsched.core.preemption.budgets import Budgets
-from gangsched.core.preemption.numbers import UnitNumbers
 from gangsched.core.work import OutOfWork, Work
 from gangsched.model.objects import Phase, Pod
 from gangsched.model.preemption import Budget, BudgetRule, NotHelpful, Obstacle, Preemption, Running, RunningPod
@@ -104,7 +104,11 @@ def test_units_are_admitted_one_after_the_other_and_charged(seed: int) -> None:
             gone = more
             expected.append(unit)
     work = Work()
-    assert budgets.admit(units, lambda unit: cores.get(unit, [unit]), UnitNumbers(12), work) == expected, f"seed {seed}"
+
+    def pods_of(chosen: Sequence[int]) -> list[int]:
+        return [i for unit in chosen for i in cores.get(unit, [unit])]
+
+    assert budgets.admit(units, pods_of, 12, work) == expected, f"seed {seed}"
     assert work.used > len(units) // 4
     with pytest.raises(OutOfWork):
-        budgets.admit(list(range(12)) * 1_000, lambda unit: [unit], UnitNumbers(12), Work(2_000))
+        budgets.admit(list(range(12)) * 1_000, list, 12, Work(2_000))

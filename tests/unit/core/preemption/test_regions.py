@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from gangsched.core.cycle import Limits, plan
-from gangsched.core.preemption import attempt
-from gangsched.core.preemption.needed_sums import Ask, NeededSums
+from gangsched.core.preemption import by_rounds
+from gangsched.core.preemption.sums import Ask, NeededSums
 from gangsched.core.queue_sort import group_key
 from gangsched.core.scope import Scope
 from gangsched.core.work import OutOfWork, Work
@@ -116,7 +116,7 @@ def test_rounds_that_are_used_up_go_on_in_the_next_plan(rounds: int, monkeypatch
     """V25: a decision that needs more rounds than a plan has comes down to the same set over several plans."""
     cluster, wants = repelling()
     at_once = victims(cluster.verdicts(wants)["ns/high"])
-    monkeypatch.setattr(attempt, "ROUNDS", rounds)
+    monkeypatch.setattr(by_rounds, "ROUNDS", rounds)
     known: dict[str, NotHelpful] = {}
     for _ in range(20):
         made = cluster.verdicts(wants, known=known)["ns/high"].preemption
@@ -158,7 +158,7 @@ def test_others_stay_held_back_while_the_next_plans_search_for_victims(
     cluster, wants = repelling()
     cluster.nodes = (*cluster.nodes, node("c", 2))
     cluster.run("peer", "c", gpus=1, priority=1000)
-    monkeypatch.setattr(attempt, "ROUNDS", 5)
+    monkeypatch.setattr(by_rounds, "ROUNDS", 5)
     before = HeldBack("ns/high", 1000, ("a",), group_key(wants)) if held else None
     verdicts = cluster.verdicts(wants, high("ns/late", priority=1), held_back=before)
     found = verdicts["ns/high"].preemption
@@ -179,7 +179,7 @@ def test_rounds_that_are_used_up_end_in_a_bounded_number_of_plans(
         cluster.run(f"c{i}", "a", gpus=0, priority=priority)
     cluster.budget("ns/w", 0, [each.pod for each in cluster.pods])
     rule = BudgetRule.LAST_RESORT if last_resort else BudgetRule.RESPECT
-    monkeypatch.setattr(attempt, "ROUNDS", rounds)
+    monkeypatch.setattr(by_rounds, "ROUNDS", rounds)
     known: dict[str, NotHelpful] = {}
     for _ in range(30):
         verdict = cluster.verdicts(wants, known=known, budgets=rule)["ns/high"]

@@ -10,9 +10,8 @@ import pytest
 
 from gangsched.core.cycle import Limits, plan
 from gangsched.core.preemption.attempt import Attempt
-from gangsched.core.preemption.domain_sums import DomainSums
-from gangsched.core.preemption.needed_sums import NeededSums
 from gangsched.core.preemption.preemptor import Preemptor
+from gangsched.core.preemption.sums import DomainSums, NeededSums
 from gangsched.core.reserve import Ledger
 from gangsched.model.gang import Group
 from gangsched.model.gpu_policy import PlacementConstraints, SliceLayer
@@ -207,11 +206,11 @@ def test_each_domain_is_judged_as_alone(seed: int) -> None:
     cluster = RunningCluster(nodes)
     group = urgent(dice.randint(1, 3) * 4, SliceLayer(4, RACK), topology=(BLOCK,))
     ledger = Ledger(cluster.snapshot())
-    sums = NeededSums.of(Preemptor(group, 9, never=False), ledger)
+    sums = NeededSums.of(Preemptor.of(group), ledger)
     assert sums is not None
     assert sums.slices
     domains = DomainSums.of(group, sums, ledger)
     free = sums.free(ledger)
-    alone = [sums.within(domains.scope(n)).enough(free) for n in range(domains.size)]
+    alone = [sums.within(domains.scope(n)).enough(free) for n in range(domains.level.size)]
     assert domains.enough(free).tolist() == alone
-    assert domains.size == 4
+    assert domains.level.size == 4
