@@ -7,8 +7,11 @@ import json
 import re
 import sys
 from collections.abc import Callable
+from itertools import groupby
 from pathlib import Path
 from types import FrameType
+
+import pytest
 
 from gangsched.daemon import Daemon
 from gangsched.kube.ports import silent
@@ -21,6 +24,8 @@ from tests.world import World
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "gangsched"
+MOST_STAYS = 60
+"""Visits of modules by whoever reads the functions of a preemption in the order in which they are first entered."""
 
 
 async def test_a_pod_passes_each_hop_in_the_order_of_the_page() -> None:
@@ -44,6 +49,27 @@ def test_a_group_passes_each_hop_in_the_order_of_the_page() -> None:
     assert_passed(hops, calls)
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     assert f"these {len(hops)} hops in\n{len({file for file, _ in hops})} modules" in page
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_the_walk_of_a_preemption_is_short(number: int) -> None:
+    """A pod, or a gang of two, preempts a gang: its functions are read with few changes from module to module."""
+    world = World(node("a", 8), node("b", 8), preempts=True)
+    world.create(members("low", 2, gpus=8))
+    world.settle()
+    calls: list[tuple[str, str]] = []
+    sys.setprofile(noting(calls))
+    try:
+        world.create(members("high", number, gpus=8, priority=100))
+        world.turn()
+    finally:
+        sys.setprofile(None)
+    own = [(file, name) for file, name in calls if file.startswith("core/preemption/") and not name.startswith("<")]
+    walk = list(dict.fromkeys(own[own.index(("core/preemption/plan_preemptions.py", "turn")) :]))
+    assert ("core/preemption/plan_preemptions.py", "_decision") in walk
+    stays = [file for file, _ in groupby(walk, key=lambda call: call[0])]
+    print(f"{len(walk)} functions, {len(stays)} stays in {len(set(stays))} modules")
+    assert len(stays) <= MOST_STAYS
 
 
 def hops_of(heading: str) -> list[tuple[str, str]]:

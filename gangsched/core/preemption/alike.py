@@ -71,6 +71,7 @@ def shares(found: Found, preemptors: Sequence[Preemptor]) -> list[Found] | None:
         return None
     places = [placements[preemptor.pods[0].uid] for preemptor in preemptors]
     taken: dict[str, tuple[int, ...]] = {}
+    # The last first: what the first ones do not get freed, they have as free room already.
     for place in reversed(places):
         taken[place.pod.uid] = _take(victims[place.node], place, found)
     for place in places:  # what is left of a node's victims goes with the first there
@@ -87,7 +88,7 @@ def _take(left: list[int], place: Placement, found: Found) -> tuple[int, ...]:
     while left and any(amount > 0 for amount in asked.values()):
         victim = left.pop()
         taken.append(victim)
-        for name, amount in columns.pod(victim).shape.requests:
+        for name, amount in columns.running[victim].pod.shape.requests:
             if name in asked:
                 asked[name] -= amount
     return tuple(taken)

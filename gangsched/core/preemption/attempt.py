@@ -74,6 +74,7 @@ class Attempt:
             sums = NeededSums.of(self.preemptor, ledger)
             if sums is None:
                 return NotHelpful(why=Obstacle.TOO_LITTLE, needed=len(self.preemptor.pods))
+            # Holds harm nobody who runs, so they are released before anybody is evicted.
             for group in self.holders:
                 ledger.move(held(group), -1)
             if self.holders and (placed := self._placed(sums)) is not None:
@@ -91,7 +92,7 @@ class Attempt:
         (H11).
         """
         columns = self.columns
-        theirs = np.fromiter((columns.pod(i).uid in uids for i in range(len(columns.running))), dtype=np.bool_)
+        theirs = np.fromiter((columns.running[i].pod.uid in uids for i in range(len(columns.running))), dtype=np.bool_)
         # They may be of the preemptor's own priority.
         units = Units.of(replace(self.preemptor, right=self.preemptor.right + 1), columns, theirs)
         cores = units.cores.among(theirs) + units.first_core
@@ -162,14 +163,12 @@ class Attempt:
                 return made
         for chosen in regions.choices(level, breaking=breaking)[: 2 if sums.exact else 1]:
             # Some work is left over for a plan that is put off to say who is held back meanwhile.
-            checkpoint, left = self.ledger.checkpoint(), self.ledger.work.left
             try:
-                with self.ledger.work.at_most(left - LEFT_OVER):
+                with self.ledger.work.at_most(self.ledger.work.left - LEFT_OVER):
                     made = self._confirmed(chosen)
             except OutOfWork:
                 if not sums.slices:
                     raise
-                self.ledger.rollback(checkpoint)
                 names = tuple(regions.units.name(unit) for unit in chosen.units)
                 return NotHelpful(why=Obstacle.LATER, name=name, resume=names, passed=tuple(self.passed))
             if made is not None:
@@ -180,7 +179,7 @@ class Attempt:
         """The choice of the last plan, without units that may not be evicted any more."""
         columns, names = self.columns, set(known.resume)
         self.ledger.work.charge(len(columns.running) // NAMES_A_UNIT)
-        pods = [i for i in np.flatnonzero(units.single).tolist() if columns.pod(i).uid in names]
+        pods = [i for i in np.flatnonzero(units.single).tolist() if columns.running[i].pod.uid in names]
         cores = (np.flatnonzero(units.cores.open) + units.first_core).tolist()
         return units.choice([*pods, *(core for core in cores if units.name(core) in names)])
 
@@ -205,12 +204,11 @@ class Attempt:
         """The choice with the places that a round finds once its pods are gone."""
         if chosen.harm.victims > self.settings.max_pods:
             return NotHelpful(why=Obstacle.TOO_MANY, pods=chosen.harm.victims, needed=self.settings.max_pods)
-        checkpoint = self.ledger.checkpoint()
-        self.ledger.move(self.columns.placed(chosen.pods), -1)
-        placed = self.rounds.placed()
-        released = self._in_the_way(placed) if placed is not None else ()
-        self.ledger.rollback(checkpoint)
-        return None if placed is None else Found(placed, chosen, released, awaited=True)
+        with self.rounds.without(chosen.pods) as placed:
+            if placed is None:
+                return None
+            released = self._in_the_way(placed) if self.holders else ()
+            return Found(placed, chosen, released, awaited=True)
 
     def _placed(self, sums: NeededSums) -> tuple[Placement, ...] | None:
         """Places on the ledger as it is, reserved; None if there are none."""

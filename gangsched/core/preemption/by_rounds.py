@@ -7,7 +7,8 @@ known results (V25); each plan finishes at least one region, or makes progress i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from gangsched.core import rounds
@@ -17,7 +18,7 @@ from gangsched.core.preemption.numbers import ints
 from gangsched.core.preemption.preemptor import Preemptor
 from gangsched.core.preemption.regions import Regions
 from gangsched.core.preemption.selection import Region
-from gangsched.core.preemption.units import Choice, Units
+from gangsched.core.preemption.units import Choice
 from gangsched.core.reserve import Ledger
 from gangsched.model.gang import Placement
 from gangsched.model.preemption import NotHelpful, Obstacle
@@ -49,13 +50,18 @@ class TrialRounds:
         is_permitted = trial.culprit is None and permitted(self.preemptor.gangs, trial.counts)
         return trial.placements if is_permitted else None
 
+    @contextmanager
+    def without(self, pods: Sequence[int]) -> Iterator[tuple[Placement, ...] | None]:
+        """Places once `pods` are gone, reserved inside the context only."""
+        running = self.columns.running
+        with self.ledger.tentative():
+            self.ledger.move([(running[i].pod, running[i].node) for i in pods], -1)
+            yield self.placed()
+
     def places(self, pods: Sequence[int]) -> tuple[Placement, ...] | None:
         """Places once `pods` are gone; nothing stays reserved."""
-        checkpoint = self.ledger.checkpoint()
-        self.ledger.move(self.columns.placed(pods), -1)
-        placed = self.placed()
-        self.ledger.rollback(checkpoint)
-        return placed
+        with self.without(pods) as placed:
+            return placed
 
     @property
     def may_go_on(self) -> bool:
@@ -86,21 +92,16 @@ class Probe:
     closely: bool = False
     known: NotHelpful | None = None
 
-    @property
-    def units(self) -> Units:
-        """Units that may be evicted."""
-        return self.regions.units
-
     def choose(self) -> Choice | NotHelpful | None:
         """The units to evict; None if there are none; Obstacle.LATER if no rounds are left before the choice is
         minimal.
         """
-        tried = self.regions.tried_closely if self.closely else self.regions.tried
-        for region in tried(self.level):
+        for region in self.regions.tried(self.level, closely=self.closely):
             name = f"{self.name} {region.name}"
             if name in self.passed:
                 continue
             ordered = region.ordered(self.level, by_node=False, breaking=self.breaking).tolist()
+            # Of the region in which the last plan ended, what it had come down to is not searched again.
             taken, tested = self._resumed(ordered)
             is_further = not taken
             if not taken:
@@ -122,7 +123,7 @@ class Probe:
         return None
 
     def _places(self, units: Sequence[int]) -> tuple[Placement, ...] | None:
-        return self.rounds.places(self.units.pods_of(units))
+        return self.rounds.places(self.regions.units.pods_of(units))
 
     @property
     def _is_further(self) -> bool:
@@ -137,7 +138,7 @@ class Probe:
         """The units that the last plan had come down to, and how many of them it needs; none if that is void now."""
         if self.known is None or not self.known.resume or self.known.name or self._is_further:
             return [], 0
-        by_name = {self.units.name(unit): unit for unit in ordered}
+        by_name = {self.regions.units.name(unit): unit for unit in ordered}
         units = [by_name[name] for name in self.known.resume if name in by_name]
         # One of them may have ended, or others may have come meanwhile: then the search begins again.
         if len(units) < len(self.known.resume) or self._places(units) is None:
@@ -175,26 +176,27 @@ class Probe:
         if not tested and self.rounds.may_go_on:
             taken = self._on_their_nodes(taken)
         while tested < len(taken):
+            # The units behind are needed, as tests of this plan or of the last one have shown.
             unit = taken[len(taken) - 1 - tested]
             less = [each for each in taken if each != unit]
-            if self.regions.have_room(self.units.columns.mask(self.units.pods_of(less))):
+            if self.regions.have_room(less):
                 if self._ends(is_further or before != (tested, len(taken))):
-                    names = tuple(self.units.name(each) for each in taken)
+                    names = tuple(self.regions.units.name(each) for each in taken)
                     return NotHelpful(why=Obstacle.LATER, resume=names, tested=tested)
                 if self._places(less) is not None:
                     taken = less
                     continue
             tested += 1
-        return self.units.choice(taken)
+        return self.regions.units.choice(taken)
 
     def _on_their_nodes(self, taken: list[int]) -> list[int]:
         """`taken` without units that have no pod where the members are placed, if a round agrees."""
-        running = self.units.columns.running
+        running = self.regions.units.columns.running
         placed = self._places(taken)
         if placed is None:
             return taken
         nodes = {placement.node for placement in placed}
-        less = [unit for unit in taken if any(running[i].node in nodes for i in self.units.pods_of([unit]))]
+        less = [unit for unit in taken if any(running[i].node in nodes for i in self.regions.units.pods_of([unit]))]
         if len(less) == len(taken) or self._places(less) is None:
             return taken
         return less

@@ -245,14 +245,6 @@ class RunningColumns:
         inside[inside] = region[self.node[inside]]
         return inside
 
-    def pod(self, i: int) -> Pod:
-        """The pod at index `i`."""
-        return self.running[i].pod
-
-    def placed(self, pods: Sequence[int]) -> list[tuple[Pod, str]]:
-        """These pods and their nodes."""
-        return [(self.running[i].pod, self.running[i].node) for i in pods]
-
     def requests(self, names: Sequence[str], of: Ints | slice = slice(None)) -> Ints:
         """`requests[r][i]`: requests of each pod, or of the pods numbered `of`, for the resources `names`."""
         shape = self.shape[of]
@@ -272,7 +264,7 @@ class RunningColumns:
         nodes, amounts = self.node[numbers], before.amounts.copy()
         for row, asked in zip(ledger.resources.values(), self.requests(tuple(ledger.resources), numbers), strict=True):
             np.add.at(amounts[row], nodes, asked)
-        pods = [self.pod(i) for i in numbers.tolist()]
+        pods = [self.running[i].pod for i in numbers.tolist()]
         claiming = [i for i, pod in enumerate(pods, len(before.pods)) if pod.claims]
         self._gone = Departed(
             (*before.pods, *pods), np.concatenate((before.nodes, nodes)), amounts, (*before.claiming, *claiming)

@@ -22,9 +22,11 @@ def obstacle(regions: Regions, settings: PreemptionSettings) -> NotHelpful:
     could_go = lower.units.could_go(regions.preemptor.right - 1) & columns.inside(sums.mask)
     if not could_go.any():
         return NotHelpful(why=Obstacle.NOTHING_LOWER)
-    # Room for all can only be by totals: the members cannot be placed in it.
-    room = min(lower.most_room(could_go), sums.members - 1)
-    return NotHelpful(why=Obstacle.TOO_LITTLE, pods=int(np.count_nonzero(could_go)), room=room, needed=sums.members)
+    needed = len(regions.preemptor.pods)
+    room = int(lower.domains.room(lower.everywhere.without(could_go)).max(initial=0))
+    # There may be room for all by totals, in which they cannot be placed.
+    room = min(room, needed - 1)
+    return NotHelpful(why=Obstacle.TOO_LITTLE, pods=int(np.count_nonzero(could_go)), room=room, needed=needed)
 
 
 def _young(regions: Regions, settings: PreemptionSettings) -> NotHelpful:

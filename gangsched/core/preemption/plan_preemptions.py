@@ -47,11 +47,6 @@ Part = tuple[Preemptor, Verdict, Found]
 """One group that preempts, what was decided of it before, and its room."""
 
 
-def nobody(_most: int) -> Sequence[Group]:
-    """Default of `behind`: no group follows the preemptor in the queue."""
-    return ()
-
-
 @dataclass(eq=False)
 class PlanPreemptions:
     """The preemptions of one plan; `decide` is the plan's function that decides one group.
@@ -71,6 +66,9 @@ class PlanPreemptions:
     gave: dict[str, Verdict] = field(default_factory=dict)
     alike: Sequence[Group] = ()
     unpaid: int = 0
+    #: The lowest priority of what runs and of what waits for a node, infinite if nothing does.
+    _lowest: float = inf
+    _lowest_waiting: float = inf
     _most_together: int = MAX_TOGETHER
     _first: Rank | None = None
     _wanted: dict[Hashable, tuple[str, ...]] = field(default_factory=dict)
@@ -87,10 +85,13 @@ class PlanPreemptions:
             return None
         if (first := given.held_back) is not None:
             ledger.promises.held_back = HeldBackNodes(first.group, first.right, ledger.table.having(first.nodes))
-        return cls(given, ledger, now_s, decide, cache, _first=first and first.rank)
+        lowest = (inf if each is None else each for each in (given.lowest_priority, given.lowest_waiting))
+        made = cls(given, ledger, now_s, decide, cache, _first=first and first.rank)
+        made._lowest, made._lowest_waiting = lowest
+        return made
 
     def turn(
-        self, group: Group, verdict: Verdict, holders: Sequence[Group], behind: Behind = nobody
+        self, group: Group, verdict: Verdict, holders: Sequence[Group], behind: Behind = lambda _: ()
     ) -> dict[str, Verdict]:
         """Let a refused group preempt; return its verdict and those of `holders` that release their holds for it.
 
@@ -103,7 +104,8 @@ class PlanPreemptions:
         holders = [each for each in holders if each.id != group.id and _priority(each) < group.priority]
         waits = group.id in self.given.nominated or group.id in self.given.overdue
         starting = not any(gang.satisfied for gang in group.gangs)
-        if starting and not waits and not holders and self._is_lowest(group.priority):
+        # Whether anything of lower priority runs is known without asking what runs (V25).
+        if starting and not waits and not holders and self._lowest >= group.priority:
             return {group.id: _in_vain(verdict, self._nothing_lower(group, verdict), group)}
         self.ledger.work.charge(LOOK_UNITS)
         preemptor = preemptor_of(group, verdict, self.ledger.table)
@@ -138,12 +140,12 @@ class PlanPreemptions:
             return None
         if self.given.retry_at_s.get(group.id, self.now_s) > self.now_s or self._delayed(group):
             return None
-        return Attempt(preemptor, self.columns, self.ledger, self.given.settings, ()).take_overdue(uids)
+        return self._new_attempt(preemptor).take_overdue(uids)
 
     def _nothing_lower(self, group: Group, verdict: Verdict) -> NotHelpful:
         """That nothing of lower priority runs, of which something may wait to start (V27)."""
         found = NotHelpful(why=Obstacle.NOTHING_LOWER)
-        preemptor = preemptor_of(group, verdict, self.ledger.table) if self._may_come(group.priority) else None
+        preemptor = preemptor_of(group, verdict, self.ledger.table) if self._lowest_waiting < group.priority else None
         return found if preemptor is None or preemptor.never else self._held_back(preemptor, found)
 
     def _held_back(self, preemptor: Preemptor, found: NotHelpful) -> NotHelpful:
@@ -153,7 +155,7 @@ class PlanPreemptions:
         is_over = min(given.held_until_s.get(group.id, inf), *shares_s) <= self.now_s
         if is_over or not (preempts_soon(group.id, found, given.held_back) and given.settings.hold_back_s):
             return found
-        if found.why is Obstacle.NOTHING_LOWER and not self._may_come(preemptor.right):
+        if found.why is Obstacle.NOTHING_LOWER and self._lowest_waiting >= preemptor.right:
             return found
         if not found.wanted:
             found = replace(found, wanted=self._nodes_of(preemptor), right=preemptor.right)
@@ -162,10 +164,6 @@ class PlanPreemptions:
             nodes = self.ledger.table.having(found.wanted)
             self.ledger.promises.held_back = HeldBackNodes(group.id, preemptor.right, nodes)
         return found
-
-    def _may_come(self, priority: int) -> bool:
-        """Whether a pod of a priority below that one waits for a node."""
-        return self.given.lowest_waiting is not None and self.given.lowest_waiting < priority
 
     def _nodes_of(self, preemptor: Preemptor) -> tuple[str, ...]:
         """`wanted`, remembered for those that ask the same."""
@@ -191,7 +189,7 @@ class PlanPreemptions:
         given = self.given
         if preemptor.never:
             return NotHelpful(why=Obstacle.POLICY_NEVER)
-        if not holders and self._is_lowest(preemptor.right):
+        if not holders and self._lowest >= preemptor.right:
             return NotHelpful(why=Obstacle.NOTHING_LOWER)
         if given.forbidden:
             return NotHelpful(why=Obstacle.FORBIDDEN, name=given.forbidden)
@@ -205,23 +203,22 @@ class PlanPreemptions:
             return known
         return NotHelpful(why=Obstacle.LATER) if self.is_full or not self.running.whole else None
 
-    def _is_lowest(self, priority: int) -> bool:
-        """Whether nothing that runs is of lower priority; known without asking what runs (V25)."""
-        return self.given.lowest_priority is None or self.given.lowest_priority >= priority
-
     def _attempt(self, preemptor: Preemptor, holders: Sequence[Group]) -> Found | NotHelpful:
         """One attempt, or what one of the same kind found earlier in this plan: room has only become less since."""
         kind, needed = self._kind(preemptor), len(preemptor.pods)
         least, why = self._in_vain.get(kind, (needed + 1, None)) if kind is not None else (0, None)
         if why is not None and least <= needed:
             return replace(why, needed=needed) if why.why is Obstacle.TOO_LITTLE else why
-        given, columns = self.given, self.columns
-        self.ledger.work.charge(ATTEMPT_UNITS + len(columns.running) // PODS_A_UNIT)
-        attempt = Attempt(preemptor, columns, self.ledger, given.settings, holders, given.known.get(preemptor.group.id))
-        found = attempt.make_room()
+        self.ledger.work.charge(ATTEMPT_UNITS + len(self.columns.running) // PODS_A_UNIT)
+        found = self._new_attempt(preemptor, holders, self.given.known.get(preemptor.group.id)).make_room()
         if isinstance(found, NotHelpful) and kind is not None and found.why is not Obstacle.LATER:
             self._in_vain[kind] = (needed, found)
         return found
+
+    def _new_attempt(
+        self, preemptor: Preemptor, holders: Sequence[Group] = (), known: NotHelpful | None = None
+    ) -> Attempt:
+        return Attempt(preemptor, self.columns, self.ledger, self.given.settings, holders, known)
 
     def _with_alike(
         self, group: Group, preemptor: Preemptor, verdict: Verdict, behind: Behind
@@ -239,10 +236,11 @@ class PlanPreemptions:
             return None
         units = ATTEMPT_UNITS + len(self.columns.running) // PODS_A_UNIT + NOMINATION_UNITS * len(preemptors)
         self.ledger.work.charge(units)
-        found = Attempt(joint, self.columns, self.ledger, self.given.settings, ()).make_room()
+        found = self._new_attempt(joint).make_room()
         parts = shares(found, preemptors) if isinstance(found, Found) else None
         if parts is None or not isinstance(found, Found):
-            self._most_together //= 4  # there may be room for fewer
+            # There may be room for fewer; to try one less each time would take an attempt for each.
+            self._most_together //= 4
             return None
         self.alike = tuple(each.group for each in others)
         told = (_as_of(verdict, each) for each in preemptors)
@@ -274,7 +272,8 @@ class PlanPreemptions:
             self._running = self.given.running(self.ledger.work.left)
             self.unpaid = self._running.units
             if not self._running.whole:
-                self.cache.table(self._running)  # so that the plan which knows all need not read it
+                # Read into the cache now, so that the plan which knows all need not read everything.
+                self.cache.table(self._running)
         return self._running
 
     @property
@@ -287,7 +286,7 @@ class PlanPreemptions:
         return self._columns
 
     def _at_once(self, group: Group, verdict: Verdict, found: Found) -> dict[str, Verdict]:
-        """NominatedRoom are all that was in the way: they are released and the group is decided anew, as after D1."""
+        """Only holds were in the way: they are released and the group is decided again, as after D1."""
         checkpoint = self.ledger.checkpoint()
         for each in found.released:
             self.ledger.move(held(each), -1)
@@ -320,7 +319,8 @@ class PlanPreemptions:
         ledger.count_on(self._beside(found))
         if found.choice is not None:
             columns.leave(found.choice.pods, ledger)
-        self._in_vain.clear()  # what goes may leave more room than is taken
+        # What goes may leave more room than is taken, so that another group is helped after all.
+        self._in_vain.clear()
         self.made += len(parts)
         gave = {each.id: _gives_up(each, parts[0][0].group) for each in found.released}
         self.gave |= gave
@@ -334,8 +334,8 @@ class PlanPreemptions:
         nodes = sorted({self.ledger.table.index[each.node] for each in found.placements}) if leaving_on else ()
         leaving = [i for node in nodes for i in leaving_on.get(node, ())]
         # Whoever may take longer is not waited for: the group may preempt others then (V12).
-        grace_s = min(max((columns.pod(i).grace_s for i in victims), default=0), max_wait_s)
-        ends_s = [columns.pod(i).deletion_s or wall_s + columns.pod(i).grace_s for i in leaving]
+        grace_s = min(max((columns.running[i].pod.grace_s for i in victims), default=0), max_wait_s)
+        ends_s = [columns.running[i].pod.deletion_s or wall_s + columns.running[i].pod.grace_s for i in leaving]
         deadline_s = max([wall_s + grace_s, *(min(end_s, wall_s + max_wait_s) for end_s in ends_s)]) + STUCK_S
         going = [*victims, *leaving]
         # Gangs are counted only if all pods are of gangs; the sentence counts pods otherwise.
@@ -343,7 +343,7 @@ class PlanPreemptions:
         preemption = Preemption(
             placements=found.placements,
             victims=tuple(sorted(victims.values())),
-            awaited=tuple(sorted(columns.pod(i).uid for i in leaving)),
+            awaited=tuple(sorted(columns.running[i].pod.uid for i in leaving)),
             stopped=tuple(found.choice.stopped) if found.choice else (),
             harm=found.choice.harm if found.choice else None,
             grace_s=grace_s,
@@ -360,7 +360,8 @@ class PlanPreemptions:
         goes = columns.leaving | columns.mask(found.choice.pods) if found.choice is not None else columns.leaving
         asked = ledger.amounts((each.pod, each.node) for each in found.placements)
         going = np.flatnonzero(goes & columns.on_node)
-        there = -ledger.in_use()  # others count on that
+        # Room that others count on already is not counted on twice, so this starts below zero.
+        there = -ledger.in_use()
         for row, requests in enumerate(columns.requests(list(ledger.resources), going)):
             np.add.at(there[row], columns.node[going], requests)
         beside: Ints = np.minimum(asked, np.maximum(there, 0))
@@ -369,14 +370,14 @@ class PlanPreemptions:
 
 def _priority(holder: Group) -> int:
     """The highest of its members."""
-    return max([holder.priority, *(each.pod.priority for gang in holder.gangs for each in gang.held)])
+    return max([holder.priority, *(pod.priority for pod, _ in held(holder))])
 
 
 def _gives_up(holder: Group, beneficiary: Group) -> Verdict:
     """The verdict of a group of lower priority that gives up its holds (V6)."""
-    held = tuple(each.pod.uid for gang in holder.gangs for each in gang.held)
+    releases = tuple(pod.uid for pod, _ in held(holder))
     told = placing.yielded(holder, beneficiary.id)
-    return Verdict(group=holder.id, generation=holder.generation, told=told, releases=held)
+    return Verdict(group=holder.id, generation=holder.generation, told=told, releases=releases)
 
 
 def _told(verdict: Verdict, told: Refusal, preemptor: Preemptor) -> Verdict:
@@ -407,7 +408,8 @@ def _in_vain(verdict: Verdict, why: NotHelpful, group: Group) -> Verdict:
     notes = verdict.notes
     if notes:
         needed = {pod.uid for gang in group.gangs for pod in (*gang.pending, *gang.retry)}
-        shared = {id(note): note for _, note in notes}  # thousands have one note
+        # Thousands of members share one note, by identity: its sentence is made once.
+        shared = {id(note): note for _, note in notes}
         told = {each: preempting.with_obstacle(note, why) for each, note in shared.items()}
         notes = tuple((uid, told[id(note)] if uid in needed else note) for uid, note in notes)
     return replace(verdict, told=preempting.with_obstacle(verdict.told, why), notes=notes, preemption=why)

@@ -5,7 +5,7 @@ Invariant: every choice suffices by sums and uses the lowest sufficient priority
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
@@ -41,6 +41,7 @@ class Regions:
 
     preemptor: Preemptor
     columns: RunningColumns
+    units: Units
     domains: DomainSums
     everywhere: Region
 
@@ -51,17 +52,12 @@ class Regions:
         """The regions, if only units of the pods that `allowed` selects may be evicted."""
         units = Units.of(preemptor, columns, allowed)
         everywhere = Region(units, sums, sums.free(ledger), columns.requests(sums.names))
-        return cls(preemptor, columns, DomainSums.of(preemptor.group, sums, ledger), everywhere)
+        return cls(preemptor, columns, units, DomainSums.of(preemptor.group, sums, ledger), everywhere)
 
     def among(self, allowed: Bools) -> Regions:
         """The same regions, if these pods may be evicted instead; what is free and requested is not summed again."""
         units = Units.of(self.preemptor, self.columns, allowed)
-        return replace(self, everywhere=replace(self.everywhere, units=units))
-
-    @property
-    def units(self) -> Units:
-        """Units that may be evicted."""
-        return self.everywhere.units
+        return replace(self, units=units, everywhere=replace(self.everywhere, units=units))
 
     @cached_property
     def least_victims(self) -> int:
@@ -83,24 +79,23 @@ class Regions:
         """
         # Whoever could go at one priority could go at every higher one, so room never becomes less: bisect.
         levels = self.units.levels(self.domains.mask)
-        if not levels or not self.have_room(self.units.could_go(levels[-1])):
+        if not levels or not self._have_room(self.units.could_go(levels[-1])):
             return []
         low, high = 0, len(levels) - 1
         while low < high:
             middle = (low + high) // 2
-            if self.have_room(self.units.could_go(levels[middle])):
+            if self._have_room(self.units.could_go(levels[middle])):
                 high = middle
             else:
                 low = middle + 1
         return levels[low:]
 
-    def have_room(self, gone: Bools) -> bool:
-        """Whether, by totals, any region has room without the pods for which `gone[i]` is true."""
-        return bool(self.domains.enough(self.everywhere.without(gone)).any())
+    def have_room(self, units: Sequence[int]) -> bool:
+        """Whether, by totals, any region has room without these units."""
+        return self._have_room(self.columns.mask(self.units.pods_of(units)))
 
-    def most_room(self, gone: Bools) -> int:
-        """Number of members that fit into the best region once the pods for which `gone[i]` is true are evicted."""
-        return int(self.domains.room(self.everywhere.without(gone)).max(initial=0))
+    def _have_room(self, gone: Bools) -> bool:
+        return bool(self.domains.enough(self.everywhere.without(gone)).any())
 
     def choices(self, level: int, *, breaking: bool = False) -> list[Choice]:
         """Sets of units of at most priority `level`, cheapest first; `breaking`: budgets may be violated.
@@ -118,30 +113,22 @@ class Regions:
             found.setdefault(needed.pods, needed)
         return sorted(found.values(), key=lambda each: each.harm)
 
-    def tried(self, level: int) -> Iterator[Region]:
+    def tried(self, level: int, *, closely: bool = False) -> Iterator[Region]:
         """The regions that could hold the members, those first in which the fewest gangs are stopped and the least work
-        is lost.
+        is lost; `closely`: each followed by its single nodes that could hold all members.
         """
         could = np.flatnonzero(self.domains.enough(self.everywhere.without(self.units.could_go(level))))
         if could.size > 1:
             room, (stopped, work) = self.domains.room(self.everywhere.free), self._least_harm(level)
             could = could[np.lexsort((-room[could], work[could], stopped[could]))]
         for n in could.tolist():
-            yield self.everywhere.within(self.domains.scope(n))
-
-    def tried_closely(self, level: int) -> Iterator[Region]:
-        """The regions of `tried`, each followed by its single nodes that could hold all members.
-
-        If filters read other pods, the cheapest victims may be pods near which the members must run. Then no set that
-        contains these helps, but victims on a single node may.
-        """
-        columns = self.columns
-        for region in self.tried(level):
+            region = self.everywhere.within(self.domains.scope(n))
             yield region
-            for node in _single_nodes(region, level):
-                pods = np.flatnonzero(columns.node == node)
-                if pods.size:
-                    name = f"{region.name} {columns.running[int(pods[0])].node}"
+            # If filters read other pods, the cheapest victims may be pods near which the members must run. Then no set
+            # that contains these helps, but victims on a single node may.
+            for node in _single_nodes(region, level) if closely else ():
+                if (pods := np.flatnonzero(self.columns.node == node)).size:
+                    name = f"{region.name} {self.columns.running[int(pods[0])].node}"
                     yield replace(_only(node, region, name), is_extra=True)
 
     def _least_harm(self, level: int) -> tuple[Ints, Ints]:
@@ -216,7 +203,7 @@ class Regions:
             return chosen
         for unit in reversed(chosen.units):
             less = [each for each in needed if each != unit]
-            if self.have_room(self.columns.mask(units.pods_of(less))):
+            if self.have_room(less):
                 needed = less
         return units.choice(needed)
 

@@ -150,7 +150,8 @@ class Region:
         for number, (ask, spare) in enumerate(zip(self.sums.asks, tally.spare, strict=True)):
             left = tally.free[:, nodes] - self.requests[:, pods]
             lost = ask.rooms(tally.free)[nodes] - ask.rooms(left, nodes)
-            needed |= ((lost > spare) | tally.breaks_slices(number, nodes, lost)) & self.units.columns.on_node[pods]
+            breaks = tally.breaks_slices(number, nodes, lost) if self.sums.slices else False
+            needed |= ((lost > spare) | breaks) & self.units.columns.on_node[pods]
         return set(pods[needed].tolist())
 
     def _order(self, singles: Ints, price: Ints | None) -> Ints:

@@ -98,15 +98,17 @@ class SliceSum:
         return TopologyLevel((*outer.keys, *self.level.keys), codes, found.size, (*outer.columns, *self.level.columns))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class NeededSums:
-    """Requests of the needed members over the resources `names`; `exact`: sums decide.
+    """Requests of the needed members over the resources `names`; `mask` are the nodes eligible for any of them.
 
-    Each comparison with the free room is charged to `work`, since a gang may have as many shapes as members.
+    `exact`: sums decide. Each comparison with the free room is charged to `work`, since a gang may have as many shapes
+    as members.
     """
 
     names: tuple[str, ...]
     asks: tuple[Ask, ...]
+    mask: Bools
     totals: tuple[Total, ...]
     exact: bool
     work: Work
@@ -127,7 +129,7 @@ class NeededSums:
         exact = len(asks) == 1 and not sliced and not ledger.promises.keeps_from(preemptor.group)
         exact = exact and ledger.only_room_counts(preemptor.pods)
         layers = slices_of(preemptor, names, ledger) if sliced else ()
-        sums = cls(names, asks, (), exact, ledger.work, layers)
+        sums = cls(names, asks, np.logical_or.reduce([ask.mask for ask in asks]), (), exact, ledger.work, layers)
         if len(asks) == 1 and not limits:
             return sums  # the room for members of one shape says all that a total would
         totals = [Total(row, sums.needed(row), sums.mask) for row in range(len(names))]
@@ -138,17 +140,6 @@ class NeededSums:
             totals.append(Total(names.index(name), amount - held, usable, kept=False))
         return replace(sums, totals=tuple(totals))
 
-    @cached_property
-    def mask(self) -> Bools:
-        """Nodes eligible for any of the members."""
-        found: Bools = np.logical_or.reduce([ask.mask for ask in self.asks])
-        return found
-
-    @property
-    def members(self) -> int:
-        """Number of members."""
-        return sum(ask.count for ask in self.asks)
-
     def needed(self, row: int) -> int:
         """Amount of the resource that all members request."""
         return sum(ask.amounts[row] * ask.count for ask in self.asks)
@@ -157,14 +148,11 @@ class NeededSums:
         """The same requests, limited to a scope. Raises OutOfWork, because there may be hundreds of scopes."""
         self.work.charge(len(self.asks) * (2 + self.asks[0].mask.size // 2_000))
         inside = [scope.of(accelerated=ask.accelerated) for ask in self.asks]
-        asks = (
-            ask if mask is None else replace(ask, mask=ask.mask & mask)
-            for ask, mask in zip(self.asks, inside, strict=True)
-        )
-        sums = replace(self, asks=tuple(asks))
-        if not self.totals:
-            return sums
-        return replace(sums, totals=tuple(replace(each, mask=sums.mask) if each.kept else each for each in self.totals))
+        limited = zip(self.asks, inside, strict=True)
+        asks = [ask if mask is None else replace(ask, mask=ask.mask & mask) for ask, mask in limited]
+        anywhere = np.logical_or.reduce([ask.mask for ask in asks])
+        totals = tuple(replace(each, mask=anywhere) if each.kept else each for each in self.totals)
+        return replace(self, asks=tuple(asks), mask=anywhere, totals=totals)
 
     def charge(self, free: Ints) -> None:
         """Charge one comparison with the free room. Raises OutOfWork."""
@@ -263,6 +251,7 @@ class DomainSums:
         self.sums.charge(free)
         found = np.ones(self.level.size, dtype=np.bool_)
         for total in self.sums.totals:
+            # The minResources of a gang are compared with all nodes that its members may use, whatever the domain.
             have = self.free(free, total.row) if total.kept else np.array(total.free(free))
             found &= have >= total.amount
         rooms = [ask.rooms(free) for ask in self.sums.asks]

@@ -220,7 +220,7 @@ class Units:
     def name(self, unit: int) -> str:
         """A name of a unit that is stable across plans."""
         if unit < self.first_core:
-            return self.columns.pod(unit).uid
+            return self.columns.running[unit].pod.uid
         return f"group {self.cores.groups[unit - self.first_core]}"
 
 

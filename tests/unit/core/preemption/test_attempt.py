@@ -47,6 +47,6 @@ def test_room_kept_from_the_group_is_no_room_for_it() -> None:
     found = Attempt(preemptor, columns, ledger, given.settings, ()).make_room()
     assert isinstance(found, Found)
     assert found.choice is not None
-    assert [columns.pod(i).name for i in found.choice.pods] == ["low-0", "low-1"]
+    assert [columns.running[i].pod.name for i in found.choice.pods] == ["low-0", "low-1"]
     assert {placement.node for placement in found.placements} == {"a"}
     assert np.array_equal(ledger.free, cluster.snapshot().free)

@@ -226,7 +226,7 @@ def test_sums_of_many_shapes_are_charged_for_each_domain() -> None:
     """V25: hundreds of domains times hundreds of shapes took 0.7 s of one plan."""
     work = Work()
     mask = np.ones(5_000, dtype=np.bool_)
-    sums = NeededSums(("cpu",), tuple(Ask((1,), 1, mask, False) for _ in range(256)), (), False, work)
+    sums = NeededSums(("cpu",), tuple(Ask((1,), 1, mask, False) for _ in range(256)), mask, (), False, work)
     sums.within(Scope(mask, mask))
     assert work.used >= 256 * 4
     with pytest.raises(OutOfWork), work.at_most(100):
