@@ -48,18 +48,20 @@ class Found:
 
 @dataclass(eq=False)
 class Attempt:
-    """One attempt. `holders` are lower-priority groups whose holds may be released; `known` is the result of the last
-    plan, which matters if it was LATER: other results are the caller's to return.
-    """
+    """One attempt to make room for one preemptor on the plan's ledger."""
 
     preemptor: Preemptor
     columns: RunningColumns
     ledger: Ledger
     settings: PreemptionSettings
+    #: Lower-priority groups whose holds may be released.
     holders: Sequence[Group]
+    #: The result of the last plan if it was LATER, so that this one goes on; other results are the caller's to return.
     known: NotHelpful | None = None
     rounds: TrialRounds = field(init=False)
+    #: Regions that the searches of this plan and of the last ones have finished, by name of the search.
     passed: list[str] = field(init=False)
+    #: Part of the names of searches, whose results differ by it.
     _takes_slow: bool = False
 
     def __post_init__(self) -> None:

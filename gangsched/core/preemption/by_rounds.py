@@ -78,18 +78,19 @@ class TrialRounds:
 class Probe:
     """A search at one priority `level`; a plan runs further rounds only while they `may_go_on`, and once it has come
     further than the last plan, only while they `have_work` left.
-
-    `passed` are the regions, by name of the search, that the searches for the group have finished; this one adds to
-    them. `closely`: more victims may help less, so single nodes are searched, too.
     """
 
     regions: Regions
     level: int
     rounds: TrialRounds
     name: str
+    #: The regions, by name of the search, that the searches for the group have finished; this one adds to them.
     passed: list[str]
+    #: Budgets may be violated.
     breaking: bool = False
+    #: More victims may help less, so single nodes are searched, too.
     closely: bool = False
+    #: The result of the last plan.
     known: NotHelpful | None = None
 
     def choose(self) -> Choice | NotHelpful | None:

@@ -49,31 +49,34 @@ Part = tuple[Preemptor, Verdict, Found]
 
 @dataclass(eq=False)
 class PlanPreemptions:
-    """The preemptions of one plan; `decide` is the plan's function that decides one group.
-
-    `made` counts nominations; `gave` has the verdicts of groups that released their holds. `alike` are the groups that
-    were nominated together with the last group for which `turn` was called. `unpaid` are units of work beyond the
-    plan's limit; they are deducted from the work for later groups, so that the current group need not be refused for
-    taking too much.
-    """
+    """The preemptions of one plan; `decide` is the plan's function that decides one group."""
 
     given: PreemptionInput
     ledger: Ledger
     now_s: float
     decide: Decide
     cache: PodTableCache = field(default_factory=PodTableCache)
+    #: Number of nominations.
     made: int = 0
+    #: The verdicts of groups that released their holds.
     gave: dict[str, Verdict] = field(default_factory=dict)
+    #: The groups that were nominated together with the last group for which `turn` was called.
     alike: Sequence[Group] = ()
+    #: Units of work beyond the plan's limit. They are deducted from the work for later groups, so that the current
+    #: group need not be refused for taking too much.
     unpaid: int = 0
     #: The lowest priority of what runs and of what waits for a node, infinite if nothing does.
-    _lowest: float = inf
-    _lowest_waiting: float = inf
+    _lowest: float = field(init=False)
+    _lowest_waiting: float = field(init=False)
     _most_together: int = MAX_TOGETHER
+    #: Rank of the group that holds others back; only one that ranks before it takes its place.
     _first: Rank | None = None
-    _wanted: dict[Hashable, tuple[str, ...]] = field(default_factory=dict)
+    #: What runs is asked for by the first group that preempts, since most plans have none.
     _running: Running | None = None
     _columns: RunningColumns | None = None
+    #: By kind: the nodes that hold others back, and the least members that were not helped, with the reason. The second
+    #: is cleared once a decision may have left more room.
+    _wanted: dict[Hashable, tuple[str, ...]] = field(default_factory=dict)
     _in_vain: dict[Hashable, tuple[int, NotHelpful]] = field(default_factory=dict)
 
     @classmethod
@@ -85,10 +88,11 @@ class PlanPreemptions:
             return None
         if (first := given.held_back) is not None:
             ledger.promises.held_back = HeldBackNodes(first.group, first.right, ledger.table.having(first.nodes))
-        lowest = (inf if each is None else each for each in (given.lowest_priority, given.lowest_waiting))
-        made = cls(given, ledger, now_s, decide, cache, _first=first and first.rank)
-        made._lowest, made._lowest_waiting = lowest
-        return made
+        return cls(given, ledger, now_s, decide, cache, _first=first and first.rank)
+
+    def __post_init__(self) -> None:
+        lowest = (self.given.lowest_priority, self.given.lowest_waiting)
+        self._lowest, self._lowest_waiting = (inf if each is None else each for each in lowest)
 
     def turn(
         self, group: Group, verdict: Verdict, holders: Sequence[Group], behind: Behind = lambda _: ()
@@ -113,7 +117,7 @@ class PlanPreemptions:
             return {group.id: verdict}
         if group.id in self.given.nominated:
             return {group.id: _told(verdict, self.given.nominated[group.id], preemptor)}
-        if group.id in self.given.overdue and (overdue := self._overdue(group, preemptor)) is not None:
+        if (overdue := self._overdue(group, preemptor)) is not None:
             return self._nominated([(preemptor, verdict, overdue)], overdue)
         holders = [each for each in holders if _priority(each) < preemptor.right]
         found: Found | NotHelpful | None = self._excused(group, preemptor, holders)

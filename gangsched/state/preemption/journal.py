@@ -79,18 +79,14 @@ class Journal:
 
     def lost(self, group: GroupRecord, text: str) -> Iterator[RecordEvent]:
         """Event of a nomination that ended without a start."""
-        for gang_id in group.gangs:
-            record = self._registry.gangs[gang_id]
-            if record.ours and (ref := gang_ref(record)) is not None:
-                yield RecordEvent(ref, EventReason.NOMINATION_LOST, text, action=ACTION, warning=True)
+        for ref in self._refs(group):
+            yield RecordEvent(ref, EventReason.NOMINATION_LOST, text, action=ACTION, warning=True)
 
     def delayed(self, group: GroupRecord, victim: Victim, message: str) -> Iterator[RecordEvent]:
         """Event of an eviction that a PodDisruptionBudget blocks for now."""
-        for gang_id in group.gangs:
-            record = self._registry.gangs[gang_id]
-            if record.ours and (ref := gang_ref(record)) is not None:
-                text = preempting.delayed(victim, ref, message)
-                yield RecordEvent(ref, EventReason.PREEMPTION_DELAYED, text, action=ACTION, warning=True)
+        for ref in self._refs(group):
+            text = preempting.delayed(victim, ref, message)
+            yield RecordEvent(ref, EventReason.PREEMPTION_DELAYED, text, action=ACTION, warning=True)
 
     def answered(self, record: NominationRecord, answer: Evicted) -> Iterator[RecordEvent]:
         """Events of an eviction that the API server answered."""
@@ -120,6 +116,11 @@ class Journal:
         least = self._registry.view(victim.gang).min_member
         text = preempting.preempted_gang(victim.kind, evicted, bound, least, by, victim.namespace)
         yield RecordEvent(ref_of_gang, EventReason.PREEMPTED, text, action=ACTION)
+
+    def _refs(self, group: GroupRecord) -> Iterator[ObjectRef]:
+        """The objects of the group's own gangs, on which its Events are written."""
+        records = (self._registry.gangs[gang_id] for gang_id in group.gangs)
+        return (ref for record in records if record.ours and (ref := gang_ref(record)) is not None)
 
     def _beneficiary(self, record: NominationRecord) -> ObjectRef | None:
         """Whom room is made for: the PodGroup of the first gang, else its pod."""

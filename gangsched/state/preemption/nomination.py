@@ -75,34 +75,36 @@ class Nominee:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class NominationRecord:
-    """The nomination of one group. Times are monotonic seconds.
-
-    `nominees` are nominated members by uid; `victims` and `fates` are by the victim's uid. `awaited` are pods that were
-    terminating anyway when it was decided (V4). `unwritten` counts unanswered orders to nominate; `inherited` are
-    victims that another nomination left to it. `unanswered` are victims that go with their whole gang and whose
-    evictions are not answered yet. `lost` is why it cannot succeed, "" while it can; after that the nomination ends
-    when the group is refused. `told` is its status message, `waiting` are the members that waited at the last check,
-    and `ends_s` is when the last victim counts as stuck, as of `counted_s`.
-    """
+    """The nomination of one group. Times are monotonic seconds."""
 
     id: str
     group: str
+    #: Grows with each nomination of the process, so that the older one is known where two want the same node.
     serial: int
     decision: Preemption
+    #: By the uid of the member, and of the victim.
     nominees: dict[str, Nominee]
     victims: dict[str, Victim]
     began_s: float
     deadline_s: float
     stage: Stage = Stage.PREPARING
     fates: dict[str, Fate] = field(default_factory=dict)
+    #: Pods that were terminating anyway when it was decided (V4), or are victims of other nominations.
     awaited: frozenset[str] = frozenset()
+    #: Orders to nominate that are not answered; no eviction is sent before all are.
     unwritten: int = 0
+    #: Victims that go with their whole gang and whose evictions are not answered yet.
     unanswered: set[str] = field(default_factory=set)
+    #: Why it cannot succeed, "" while it can. It then ends when the group is refused again, which may fit elsewhere.
     lost: str = ""
     expired: bool = False
+    #: Victims that another nomination left to it, which are still to be marked.
     inherited: list[Victim] = field(default_factory=list)
+    #: Its status message, None until the first check.
     told: Refusal | None = None
+    #: Members that waited for room at the last check.
     waiting: frozenset[str] = frozenset()
+    #: When the last victim counts as stuck, as of `counted_s`: of thousands this is counted once a second.
     ends_s: float = inf
     counted_s: float = -inf
     #: What is promised (`Promised`): nodes that it depends on, uids whose room is promised, and nominees by node.

@@ -76,7 +76,8 @@ class Nominations:
         self.promised = Promised(members, cluster)
         self._stale: set[str] = set()
         self._next_looks = NextLooks()
-        self._offset_s = 0.0  # what to add to monotonic seconds for those since the epoch
+        # What to add to monotonic seconds for those since the epoch. Set by each `look`, since the wall clock may jump.
+        self._offset_s = 0.0
 
     # --- what is asked of them --------------------------------------------------------------------------------------
 
@@ -108,6 +109,7 @@ class Nominations:
 
     def obstacle(self, group: str, decision: Preemption) -> str:
         """Why a decision that is not carried out yet is no longer valid, "" if it is valid."""
+        # A record of its own, promised only while it is compared with the promises of all others.
         record = self._record(group, decision, 0.0)
         self.promised.keep(record)
         try:
@@ -139,13 +141,14 @@ class Nominations:
         self._of_group[group.id] = self._of_id[record.id] = record
         self._next_looks.timers.set(record.id, now_s)
         record.waiting = frozenset(nominees.waiting(group, self._registry))
-        self._keep(record, record.nominees)
+        self.promised.keep(record)
         for victim in decision.victims:
             if victim.is_of_whole:
                 self.taken.take(victim.group, victim.uid)
         group.nomination = record
         self._registry.changed(group.id)
-        self._reports.note(group.id, now_s, at_once=True)  # so that one write nominates a pod and says why it waits
+        # At once, so that one write nominates a pod and says why it waits.
+        self._reports.note(group.id, now_s, at_once=True)
         return [PreparePreemption(record.id, record.members, _refs(record.marked_first))]
 
     def _record(self, group: str, decision: Preemption, now_s: float) -> NominationRecord:
@@ -226,7 +229,8 @@ class Nominations:
         self._next_looks.now(stale)
         chosen = self._next_looks.take()
         if nodes := set[str]().union(*chosen.values()):
-            self.promised.room().keeps(nodes)  # all at once: each node by itself takes as long as all of them
+            # All at once: each node by itself takes as long as all of them.
+            self.promised.room().keeps(nodes)
         for record in self._records(chosen):
             actions += self._look_at(record, chosen[record.id], now_s)
         return actions
@@ -256,7 +260,8 @@ class Nominations:
         if group is None or not nominees.waiting(group, self._registry):
             record.lost = record.lost or "its pods are gone"
             return [] if self.promised.is_halfway(record) else self._end(record, Result.LOST, now_s)
-        if group.nomination is not record:  # it was formed again, of other gangs
+        # A group that was formed again, of other gangs, has a new record: what was decided was for other members.
+        if group.nomination is not record:
             group.nomination = record
             self._lose(record, CHANGED)
         return self._nominee(record, group, now_s)
@@ -303,7 +308,8 @@ class Nominations:
         """Follow changes of the group's members: who replaces one takes over its node (V12)."""
         before, after = record.nominees, nominees.settled(record.nominees, group, self._registry, now_s)
         if after != before:
-            self._keep(record, after)
+            record.nominees = after
+            self.promised.keep(record)
         if not after or nominees.is_short(after, group, self._registry, now_s):
             self._lose(record, CHANGED)
         there = nominees.waiting(group, self._registry)
@@ -323,6 +329,7 @@ class Nominations:
         """The last look, and the evictions (V13, 3 and 4)."""
         if record.unwritten or len(record.placements) < len(record.nominees):
             return []
+        # From here on, evictions are sent: whatever changed since the decision must be seen before.
         places, room = self.promised.unplaced(record), self.promised.room()
         record.lost = last_look.changed(record, self._registry, self.victims()) or room.obstacle(record, places)
         record.lost = record.lost or room.admits(places)
@@ -375,11 +382,6 @@ class Nominations:
 
     # --- its parts --------------------------------------------------------------------------------------------------
 
-    def _keep(self, record: NominationRecord, kept: dict[str, Nominee]) -> None:
-        """Promise the room of these nominees, and of no others (V10)."""
-        record.nominees = kept
-        self.promised.keep(record)
-
     def _lose(self, record: NominationRecord, cause: str) -> None:
         """It cannot succeed; it ends when the group is refused again, for it may fit elsewhere (V11)."""
         if not record.lost:
@@ -401,6 +403,7 @@ class Nominations:
         """Who counts on it that a victim goes has it evicted itself, with all that goes with it."""
         for uid in record.of(Fate.MARKED) + record.of(Fate.ORDERED):
             heir = self.promised.heir(record, uid) if uid in record.fates else None
+            # The list was made before a unit moved as a whole; what has moved with it is skipped.
             if heir is None or self.promised.was_evicted(record, uid):
                 continue
             of = record.victims[uid]

@@ -44,10 +44,12 @@ def settled(
         elif member is not None and member.gang == nominee.gang and member.pod.shape is nominee.pod.shape:
             if not member.node:
                 kept[uid] = Nominee(member.pod, nominee.node, nominee.gang)
-        elif not _has_started(uid, nominee, registry):
+        elif (own := _member(uid, nominee, registry)) is None or own.state not in STARTED:
             vacated.append((uid, nominee))
+    # Only now: whoever was to run on the node of an exchanged member must be among the kept ones.
     for uid, nominee in nominees.items():
-        _exchange(nominee, _node_of(uid, nominee, registry), kept)
+        if (own := _member(uid, nominee, registry)) is not None:
+            _exchange(nominee, own.node, kept)
     for uid, nominee in vacated:
         heir = next(
             (m for m in there.values() if m.pod.uid not in {**nominees, **kept} and _may_replace(m, nominee)), None
@@ -129,16 +131,9 @@ def _exchange(nominee: Nominee, taken: str, kept: dict[str, Nominee]) -> None:
             return
 
 
-def _node_of(uid: str, nominee: Nominee, registry: Registry) -> str:
+def _member(uid: str, nominee: Nominee, registry: Registry) -> Member | None:
     record = registry.gangs.get(nominee.gang)
-    member = record.members.get(uid) if record is not None else None
-    return member.node if member is not None else ""
-
-
-def _has_started(uid: str, nominee: Nominee, registry: Registry) -> bool:
-    record = registry.gangs.get(nominee.gang)
-    member = record.members.get(uid) if record is not None else None
-    return member is not None and member.state in STARTED
+    return record.members.get(uid) if record is not None else None
 
 
 def _may_replace(member: Member, nominee: Nominee) -> bool:

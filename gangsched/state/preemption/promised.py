@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from itertools import chain
+from operator import attrgetter
 
 import numpy as np
 
@@ -41,15 +42,19 @@ class Promised:
         self.work = 0
         self._members = members
         self._cluster = cluster
-        self._records: dict[str, NominationRecord] = {}  # by their ids, as all that follows is
+        # By id, by node and id, and by the uid of a victim.
+        self._records: dict[str, NominationRecord] = {}
         self._resting: defaultdict[str, dict[str, NominationRecord]] = defaultdict(dict)
         self._victims: dict[str, NominationRecord] = {}
-        self._in_use: dict[str, Nomination] = {}  # places where those are still who leave for them
-        self._around: set[str] = set()  # those to which other nodes than their own may matter
-        self._moved: set[str] = set()  # nodes with other promises than at the last look
+        # Ids of those to which other nodes than their own may matter.
+        self._around: set[str] = set()
+        # Nodes with other promises than at the last `stale`, and the snapshot of then.
+        self._moved: set[str] = set()
         self._seen: Snapshot | None = None
-        self._unshared: set[str] = set()  # nodes whose places were changed since they were shared out
-        self._shared: Snapshot | None = None  # what they were shared out on
+        # Nodes whose places were changed since they were shared out, and the snapshot on which they were.
+        self._unshared: set[str] = set()
+        self._shared: Snapshot | None = None
+        # Cache: the room on this snapshot, dropped by `changed`.
         self._room: tuple[Snapshot | None, Room | None] = (None, None)
 
     # --- what is kept -----------------------------------------------------------------------------------------------
@@ -131,7 +136,8 @@ class Promised:
         lacking = [(needed, Counter(pod.shape for pod in pods)) for needed, pods in short]
         shapes, free = alone.union(*(counts for _, counts in lacking)), snapshot.free[:, index]
         if not any(_rooms(shape, free, snapshot, index) for shape in shapes):
-            return False  # of the dozen nominations on a node nearly all wait for the first victim to go
+            # Of the dozen nominations on a node nearly all wait for the first victim to go, and end here.
+            return False
         priority = group.lowest_priority
         own = _seen_by(record.group, priority, nodes, snapshot)
         rooms = {shape: _rooms(shape, own, snapshot, index) for shape in shapes}
@@ -161,7 +167,7 @@ class Promised:
                     of = there.setdefault(owner.group if owner is not None else "", {})
                     for name, amount in member.pod.shape.requests:
                         of[name] = of.get(name, 0) + amount
-            records = sorted(self._resting[node].values(), key=_age)
+            records = sorted(self._resting[node].values(), key=attrgetter("serial"))
             places = [(each, nominee) for each in records for nominee in each.nominees_on.get(node, ())]
             self.work += UNITS_A_PLACE * len(places)
             parts = [_take(there.get(record.group, {}), nominee.pod.shape.requests) for record, nominee in places]
@@ -176,10 +182,6 @@ class Promised:
                 self._show(f"{record.group} {nominee.pod.uid}", nominee.promise(record.group, from_dict(part)))
 
     def _show(self, key: str, promise: Nomination | None, *, grows: bool = True) -> None:
-        if promise is not None and promise.freed:
-            self._in_use[key] = promise
-        else:
-            self._in_use.pop(key, None)
         self._cluster.nominate(key, promise, grows=grows)
 
     # --- what must be checked ---------------------------------------------------------------------------------------
@@ -211,6 +213,7 @@ class Promised:
         moved, self._moved, self._seen = self._moved, set(), snapshot
         if seen is snapshot and not moved:
             return {}
+        # A new table has other nodes or labels, and terms of pods may reject a member anywhere in their domain.
         if seen is None or seen.table is not snapshot.table or snapshot.pods_by_node.term_owners:
             return {each: set() for each in self._records}
         changed = np.flatnonzero(seen.pods_by_node.versions != snapshot.pods_by_node.versions).tolist()
@@ -281,6 +284,7 @@ class Promised:
             member, record = self._members.get(uid), self._victims.get(uid)
             if member is None or self.is_stuck(member.pod):
                 continue
+            # What a lost nomination has not evicted stays, unless another one waits for it and evicts it in its place.
             goes = record is not None and (not record.lost or self.was_evicted(record, uid) or self.heir(record, uid))
             if goes or member.state is State.TERMINATING:
                 yield member.pod, node
@@ -324,10 +328,6 @@ def _take(there: dict[str, int], asked: Iterable[tuple[str, int]]) -> dict[str, 
     for name, amount in part.items():
         there[name] -= amount
     return part
-
-
-def _age(record: NominationRecord) -> int:
-    return record.serial
 
 
 def _rooms(shape: Shape, free: Ints, snapshot: Snapshot, index: Sequence[int] | slice = slice(None)) -> int:

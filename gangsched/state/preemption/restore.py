@@ -96,6 +96,7 @@ class _Left:
             harm=self._harm(victims),
             deadline_s=max(ends, default=int(self._wall_s)) + STUCK_S,
         )
+        # Nodes and pods may have changed while no process was there.
         return None if self._nominations.obstacle(group.id, decision) else decision
 
     def _harm(self, victims: Sequence[Victim]) -> Harm | None:
@@ -125,7 +126,8 @@ class _Left:
         groups: set[str] = set()
         for member in self._on(nodes):
             if not self._is_marked(member) or member.pod.priority > lowest:
-                continue  # of equal priority are those that overran (H11)
+                # Those of equal priority may be pods that overran (H11), whose mark says no more than that.
+                continue
             group_id = self._registry.group_of.get(member.gang, "")
             kind = self._kind(member, group_id)
             if kind is UnitKind.CORE:
@@ -166,11 +168,9 @@ class _Left:
 
     def _started(self, group_id: str) -> list[Member]:
         """The members that go together: not those of gangs that are disrupted singly (V6)."""
-        together = [each for each in self._registry.groups[group_id].gangs if not self._singly(each)]
+        gangs = self._registry.groups[group_id].gangs
+        together = [gang_id for gang_id in gangs if not self._registry.view(gang_id).disrupted_singly]
         return [member for gang_id in together for member in self._registry.gangs[gang_id].of(*STARTED)]
-
-    def _singly(self, gang_id: str) -> bool:
-        return self._registry.view(gang_id).disrupted_singly
 
     def _is_marked(self, member: Member) -> bool:
         return member.pod.disruption_target and member.state is State.BOUND
