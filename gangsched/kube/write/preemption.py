@@ -176,6 +176,7 @@ class PreemptionWriter:
     ) -> None:
         """Begin; writes about one member keep the order in which they were ordered, whatever preemption they are of."""
         before = {self._turns[member.uid] for member in members if member.uid in self._turns}
+        # At once, not in its turn: what is cancelled sends nothing more while the cancellation waits for it.
         if isinstance(order, CancelPreemption):
             self._under_way[order.id].over.set()
         task = group.create_task(_in_turn(before, work), name=f"{type(order).__name__} {order.id}")
@@ -211,7 +212,8 @@ class PreemptionWriter:
     async def _nominate(self, member: NominatedMember, over: asyncio.Event) -> str:
         """Say where a member is to go, and what is about to be said of it; why that failed, "" if it did not."""
 
-        @cache  # another try says the same
+        # Asked once, when the first try has a connection: another try says the same.
+        @cache
         def told() -> SetPodCondition | None:
             return self.preceding.nominates(member.uid)
 
@@ -285,6 +287,7 @@ class PreemptionWriter:
 
     async def _evict(self, order: Evict) -> None:
         over = self._under_way[order.id].over
+        # A budget may block an eviction until its pods are replaced, so it is retried up to its deadline.
         backoff = Backoff(EVICT_FIRST_S, EVICT_LIMIT_S, rng=self._runtime.rng)
         is_told = is_refused = False
         while not over.is_set():
@@ -314,6 +317,7 @@ class PreemptionWriter:
         self._sink(Evicted(order.id, order.uid, result, "" if done else message))
         if not done:
             return
+        # The eviction has set a condition of its own over ours, which says that the scheduler preempted the pod.
         for _ in range(MARK_AGAIN_WAITS):
             is_over = await wait_for_event(over, MARK_AGAIN_AFTER_S, sleep=self._runtime.sleep)
             if self._is_gone(order.uid):
@@ -359,7 +363,8 @@ class PreemptionWriter:
             async with self._slots:
                 return await may_evict(self._client, delete=order.delete)
         except Fault:
-            return True  # unknown; the next answer will tell
+            # Unknown; the next answer will tell.
+            return True
 
     async def _request(
         self,

@@ -27,12 +27,16 @@ class CoveredPods:
     def __init__(self) -> None:
         self.compared = 0
         self._budgets: Budgets = {}
-        self._pods: dict[str, dict[str, RunningPod]] = {}  # by namespace, then by uid
-        self._covering: dict[str, tuple[str, ...]] = {}  # keys of budgets by uid
-        self._covered: dict[str, set[str]] = {}  # uids by the key of a budget
-        self._frozen: dict[str, frozenset[str]] = {}  # the same, as they were given away
-        self._new_pods: dict[str, RunningPod] = {}  # to be compared with all budgets
-        self._new_budgets: dict[str, tuple[PodDisruptionBudget, list[RunningPod]]] = {}  # and the pods left to compare
+        # By namespace, then by uid.
+        self._pods: dict[str, dict[str, RunningPod]] = {}
+        # Both directions: keys of budgets by uid, and uids by the key of a budget.
+        self._covering: dict[str, tuple[str, ...]] = {}
+        self._covered: dict[str, set[str]] = {}
+        # Cache of `_covered` for plan inputs, which must not change; an entry is dropped when its budget's pods change.
+        self._frozen: dict[str, frozenset[str]] = {}
+        # What is left to compare: pods with all budgets, and budgets each with some pods.
+        self._new_pods: dict[str, RunningPod] = {}
+        self._new_budgets: dict[str, tuple[PodDisruptionBudget, list[RunningPod]]] = {}
 
     def __len__(self) -> int:
         """Pods that are followed."""
@@ -56,6 +60,7 @@ class CoveredPods:
         """Compare some of the remaining pods with these budgets, `most` times at most; return whether none remains and
         this call compared only a few, so that the turn has time for a decision.
         """
+        # By identity: `DisruptionBudgets.snapshot` is one object, and one tuple per namespace, until something changes.
         if budgets is not self._budgets:
             for namespace in self._budgets.keys() | budgets.keys():
                 if self._budgets.get(namespace) is not budgets.get(namespace):
@@ -102,6 +107,7 @@ class CoveredPods:
         namespace = key.partition("/")[0]
         for uid in self._covered.pop(key, ()):
             keys = self._covering.pop(uid)
+            # It was compared only until it had as many; a budget behind these may cover it, too.
             if len(keys) == MOST_BUDGETS_PER_POD:
                 self._new_pods[uid] = self._pods[namespace][uid]
             if rest := tuple(each for each in keys if each != key):
@@ -115,7 +121,8 @@ class CoveredPods:
     def _compare(self, running: RunningPod, budgets: Iterable[PodDisruptionBudget]) -> None:
         pod = running.pod
         if self._pods.get(pod.namespace, {}).get(pod.uid) is not running:
-            return  # it has gone or changed since, and is compared by itself
+            # It has gone or changed since; if it changed, it is among the new pods.
+            return
         for budget in budgets:
             keys = self._covering.get(pod.uid, ())
             if len(keys) == MOST_BUDGETS_PER_POD:

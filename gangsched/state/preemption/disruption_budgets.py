@@ -23,7 +23,8 @@ class DisruptionBudgets:
         self._readable = False
         self._known: defaultdict[str, dict[str, PodDisruptionBudget]] = defaultdict(dict)
         self._snapshot: dict[str, tuple[PodDisruptionBudget, ...]] = {}
-        self._stale: set[str] = set()  # namespaces that the snapshot shows as they were
+        # Namespaces that the snapshot shows as they were, since a wave of deletions updates a budget with each pod.
+        self._stale: set[str] = set()
         self._changed = False
 
     def snapshot(self) -> Budgets | None:
@@ -62,6 +63,7 @@ class DisruptionBudgets:
             self.drop(key)
         for budget in listed.values():
             self.apply(budget)
+        # Budgets that can be read again allow what was refused without knowing them.
         self._changed |= not self._readable
         self._readable = True
 

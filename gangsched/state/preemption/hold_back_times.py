@@ -28,13 +28,15 @@ class HoldingBack:
         self._hold_back_s = hold_back_s
         self._waiting: set[GroupRecord] = set()
         self._share_until_s: dict[Share, float] = {}
-        self._shown: tuple[HeldBack, float] | None = None  # and its group's time
+        # With the time at which the group's time is over.
+        self._shown: tuple[HeldBack, float] | None = None
 
     def look(self, now_s: float) -> None:
         """Update which group holds others back."""
         for group in [group for group in self._waiting if _until_s(group) <= now_s]:
             self._waiting.remove(group)
             group.holds_back = None
+        # A share is kept beyond its end, for as long as its groups must rest.
         rest_s = RESTS * self._hold_back_s
         for share in [share for share, until_s in self._share_until_s.items() if until_s + rest_s <= now_s]:
             del self._share_until_s[share]

@@ -41,7 +41,8 @@ class Journal:
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
         self._counts: NominationCounts | None = None
-        self._bound: dict[tuple[str, str], int] = {}  # members of a gang before a nomination's evictions
+        # By the ids of a nomination and of a gang: its members before the evictions, a number that an Event names.
+        self._bound: dict[tuple[str, str], int] = {}
 
     def take_counts(self) -> NominationCounts | None:
         """Counts since the last call; None if all are 0."""

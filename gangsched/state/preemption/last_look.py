@@ -21,6 +21,7 @@ from gangsched.state.preemption.room import Room
 def changed(record: NominationRecord, registry: Registry, victims: Set[str]) -> str:
     """Why these pods may no longer be evicted, "" if they may; `victims` are the victims of all nominations."""
     right = record.lowest_priority  # of hundreds of members, asked for thousands of victims
+    # An overdue victim may be of equal priority: a bool counts as 1.
     if any(victim.priority >= right + victim.overdue for victim in record.victims.values()):
         return "the priority of a victim is no longer lower"
     cores = {victim.group for victim in record.victims.values() if victim.kind is UnitKind.CORE}
@@ -46,7 +47,8 @@ def needless(record: NominationRecord, members: MemberStore, room: Room, places:
     for unit in _units(record):
         there = [member for uid in unit if (member := members.get(uid)) is not None and member.node]
         if any(member.node in served and member.pod.claims_devices for member in there):
-            continue  # `room` does not count devices, for which they may be victims
+            # `room` does not count devices, for which they may be victims.
+            continue
         if room.spares(record, places, [(member.pod, member.node) for member in there]):
             spared += unit
     return spared

@@ -26,6 +26,7 @@ class NextLooks:
     def now(self, changed: Mapping[str, Set[str]]) -> None:
         """Check these nominations in the next turns: on these nodes or, if none are given, on all nodes that matter."""
         for each, nodes in changed.items():
+            # No nodes means all nodes, so once it is empty it stays empty.
             before = self._now.get(each, nodes)
             self._now[each] = before | nodes if before and nodes else frozenset()
 

@@ -189,6 +189,7 @@ class Nominations:
     def evicted(self, answer: Evicted, now_s: float) -> tuple[RecordEvent, ...]:
         """Apply the API server's answer to an eviction (semantics V14)."""
         record = self._of_id.get(answer.id)
+        # An answer may come after the nomination has ended, or its victim was left to another one.
         if record is None or record.fates.get(answer.uid) is not Fate.ORDERED:
             return ()
         held, victim = record.holds, record.victims[answer.uid]
@@ -295,6 +296,7 @@ class Nominations:
 
     def _give_way(self, record: NominationRecord, nodes: Set[str]) -> None:
         """Where the room of all promises is not enough any more, one after the other is lost."""
+        # Each loss gives others room, so it is asked again; what is lost may be this nomination or one beside it.
         while not record.lost and not (nodes and self.promised.room().keeps(nodes)):
             places, room = self.promised.unplaced(record, nodes), self.promised.room()
             cause = room.obstacle(record, places)
@@ -327,6 +329,7 @@ class Nominations:
 
     def _evict(self, record: NominationRecord, now_s: float) -> list[Action]:
         """The last look, and the evictions (V13, 3 and 4)."""
+        # Without all writes a restart would not know whom the room is for; a vacant place waits for its next pod.
         if record.unwritten or len(record.placements) < len(record.nominees):
             return []
         # From here on, evictions are sent: whatever changed since the decision must be seen before.
@@ -352,6 +355,7 @@ class Nominations:
 
     def _end(self, record: NominationRecord, result: Result, now_s: float) -> list[Action]:
         """Give back what it took; evictions that are not sent are not sent any more (V12)."""
+        # First of all, so that no eviction is sent any more (`wants`) and no other nomination counts on it.
         del self._of_group[record.group], self._of_id[record.id]
         self._next_looks.timers.drop(record.id)
         members = record.members
@@ -363,6 +367,7 @@ class Nominations:
                 self.taken.give_back(victim.group, uid)
         in_vain = len(evicted) if result is not Result.STARTED else 0
         self.journal.ended(record, result, now_s - record.began_s, in_vain)
+        # The API server ignores the nominated node of a bound pod, so these need no write.
         unbound = tuple(each for each in members if not self._members.node_of(each.uid))
         actions: list[Action] = [CancelPreemption(record.id, unbound)]
         group = self._registry.groups.get(record.group)
@@ -375,12 +380,11 @@ class Nominations:
             self._queue.wake_at(group.id, back_off.failed(group, now_s, harmed=in_vain > 0))
             actions += self.journal.lost(group, preempting.lost(record.lost, in_vain))
         if result is Result.EXPIRED:
+            # Where pods do not end in time, it would only wait again.
             for uid in (*record.victims, *record.awaited):
                 if node := self._members.node_of(uid):
                     group.avoid[node] = now_s + self._avoid_s
         return actions
-
-    # --- its parts --------------------------------------------------------------------------------------------------
 
     def _lose(self, record: NominationRecord, cause: str) -> None:
         """It cannot succeed; it ends when the group is refused again, for it may fit elsewhere (V11)."""

@@ -50,6 +50,7 @@ def settled(
     for uid, nominee in nominees.items():
         if (own := _member(uid, nominee, registry)) is not None:
             _exchange(nominee, own.node, kept)
+    # Pods that replace others are told apart by their shape alone, so any that has no node yet will do.
     for uid, nominee in vacated:
         heir = next(
             (m for m in there.values() if m.pod.uid not in {**nominees, **kept} and _may_replace(m, nominee)), None
@@ -114,6 +115,7 @@ def _needed_of(
     """Of each gang as many nominees as it needs, vacant ones last."""
     for gang_id in group.gangs:
         own = [(uid, nominee) for uid, nominee in nominees.items() if nominee.gang == gang_id]
+        # False before True, and in their order otherwise: those with a pod keep their nodes.
         own.sort(key=lambda each: each[1].vacant_s is not None)
         yield from own[: needs(registry.view(gang_id))]
 

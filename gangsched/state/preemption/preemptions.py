@@ -78,13 +78,15 @@ class Preemptions:
         self._budgets = budgets
         self._settings = settings
         self._known_on: tuple[Snapshot, Budgets, int] | None = None
-        self._version = 0  # grows with what results of preemption depend on
+        # Grows with what results of preemption depend on; a result of an earlier version is not believed.
+        self._version = 0
         self._lowest: set[GroupRecord] = set()
         self._lowest_waiting: int | None = None
         self._is_restored = False
 
     def due(self, now_s: float, wall_s: float) -> list[Action]:
         """Update nominations before a plan; the first call restores those of an earlier process (V24)."""
+        # Before anything is restored: this look sets the wall clock by which deadlines are converted.
         actions = self.nominations.look(now_s, wall_s)
         if self._budgets.take_changed():
             self._queue.preemptors.note((), anywhere=True)
@@ -130,10 +132,12 @@ class Preemptions:
     def input(self, group_ids: Iterable[str], wall_s: float) -> PreemptionInput | None:
         """Preemption input of a plan of these groups; None if preemption is off."""
         budgets = self._budgets.snapshot()
+        # Unknown budgets forbid all evictions; if these are forbidden anyway, the plan may still say so.
         if self._settings.scope is VictimScope.OFF or (budgets is None and not self.forbidden):
             return None
         budgets = budgets if budgets is not None else {}
         known_on = self._cluster.snapshot(), budgets, self._queue.preemptors.version
+        # Snapshots and budgets are compared by identity: each is the same object until something in it changes.
         snapshot, seen, version = self._known_on or (None, None, 0)
         if snapshot is not known_on[0] or seen is not known_on[1] or version != known_on[2]:
             self._known_on, self._version = known_on, self._version + 1
@@ -189,6 +193,7 @@ class Preemptions:
             self.nominations.journal.attempt("nominated")
         elif found is not None and self._found(group) is not found:
             self._note(group, found, now_s)
+        # Joined again below if the verdict is still that nothing of lower priority runs.
         self._lowest.discard(group)
         group.is_lowest = False
         waits = self._registry.group(group.id, now_s)

@@ -167,6 +167,7 @@ class Promised:
                     of = there.setdefault(owner.group if owner is not None else "", {})
                     for name, amount in member.pod.shape.requests:
                         of[name] = of.get(name, 0) + amount
+            # The oldest first, so that the place for which a victim stands in stays the same while others begin.
             records = sorted(self._resting[node].values(), key=attrgetter("serial"))
             places = [(each, nominee) for each in records for nominee in each.nominees_on.get(node, ())]
             self.work += UNITS_A_PLACE * len(places)

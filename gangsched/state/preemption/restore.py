@@ -189,6 +189,7 @@ class _Left:
 
 def _victim(member: Member, group_id: str, kind: UnitKind) -> Victim:
     pod = member.pod
+    # Its mark does not say whether it overran; as `overdue`, one of equal priority stays a victim at the last look.
     gang = "" if kind is UnitKind.POD else member.gang
     group = group_id if gang else ""
     return Victim(pod.uid, pod.namespace, pod.name, member.node, gang, group, kind, pod.priority, overdue=True)

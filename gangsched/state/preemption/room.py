@@ -59,10 +59,13 @@ class Room:
         self._ledger = Ledger(snapshot, counts=counts)
         self._claims = claims
         self._filled: set[str] = set()
+        # The places of the last `spares`, by identity: it is asked for one victim after the other, of thousands.
         self._filled_for: Sequence[Placement] = ()
-        self._keeping: dict[str, bool] = {}  # nodes on which all promises can be kept, or not
-        self._asked: dict[str, Set[str]] = {}  # by filled node, what those ask who were promised room there
-        self._others: dict[str, list[Nomination]] = {}  # what other schedulers promised (F1)
+        # Caches by node, dropped when a promise ends: whether all promises can be kept there, and what those ask.
+        self._keeping: dict[str, bool] = {}
+        self._asked: dict[str, Set[str]] = {}
+        # What other schedulers promised (F1), by node.
+        self._others: dict[str, list[Nomination]] = {}
         for each in snapshot.nominated.by_group.get("", {}).values():
             self._others.setdefault(each.node, []).append(each)
 
@@ -91,7 +94,8 @@ class Room:
         none.
         """
         self._fill(places)
-        if self._ledger.only_room_counts([each.pod for each in places]):  # then their order does not matter
+        # If only room counts, all are in the ledger already, and their order does not matter.
+        if self._ledger.only_room_counts([each.pod for each in places]):
             return next((self._why(each) for each in places if not self._ledger.fits_still(each.pod, each.node)), "")
         checkpoint = self._ledger.checkpoint()
         self._move(places, -1)
@@ -133,7 +137,7 @@ class Room:
         """
         if self._overfill(pods):
             return False
-        if self._filled_for is not places:  # asked for one victim after the other, of which there may be thousands
+        if self._filled_for is not places:
             self._fill(places)
             self._filled_for = places
         self._fill([Placement(pod, node) for pod, node in pods])
@@ -179,6 +183,7 @@ class Room:
         if new:
             self._filled |= new
             self._asked.clear()
+        # Sorted, so that the order of moves does not depend on that of a set.
         leaving = [each for node in sorted(new) for each in self._claims.leaving(node)]
         self._ledger.move(leaving, -1)
         self._move([place for node in sorted(new) for _, place in self._claims.places_on(node)], 1)

@@ -41,9 +41,11 @@ class RunningPods:
         self._pods: dict[str, RunningPod] = {}
         self._gangs: dict[str, tuple[Gang, RunningGang]] = {}
         self._leaving: set[str] = set()
-        self._behind: set[str] = set()  # uids of pods that the next looks begin with
+        # Uids of pods that the next looks begin with, as one look reads a bounded number.
+        self._behind: set[str] = set()
         self.covered = CoveredPods()
-        self.cache = PodTableCache()  # what plans keep of these pods
+        # What plans keep of these pods; it depends on their marks alone.
+        self.cache = PodTableCache()
         self._marks = count(1)
         members.when_gone(self._drop)
 
@@ -58,6 +60,7 @@ class RunningPods:
         of work `left`. Until later calls have read the remaining pods, the result is not `whole` and must not be used
         for decisions.
         """
+        # None at the first call, when everything is read.
         changed = self._members.take_changed()
         self._behind |= self._members.uids() | self._pods.keys() if changed is None else changed
         self._behind |= (moved := leaving ^ self._leaving)
@@ -102,6 +105,7 @@ class RunningPods:
                 touched.add(member.gang)
                 if member.state in RUNS:
                     goes = member.state is State.TERMINATING or uid in leaving
+                    # A new mark for a changed pod, and its place at the end of the dict: plans then read only the end.
                     gang, mark = self._gang_of(member), next(self._marks)
                     now = self._pods[uid] = RunningPod(member.pod, member.node, gang, goes, mark)
             self.covered.follow(old, now)

@@ -45,6 +45,7 @@ class TakenGroups:
 
     def refresh(self) -> None:
         """Release groups whose last member is being deleted; groups may have been regrouped."""
+        # Also shown again if nobody left: a group that was formed again has a record that does not know of it.
         for group_id, uids in list(self._uids.items()):
             for uid in [uid for uid in uids if not self._is_there(uid)]:
                 self.give_back(group_id, uid)
