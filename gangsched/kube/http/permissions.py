@@ -37,80 +37,67 @@ class Permission(NamedTuple):
         resource = f"{self.resource}/{self.subresource}" if self.subresource else self.resource
         return f"{self.verb} {resource}" + (f" in {self.api_group}" if self.api_group else "")
 
+    def attributes(self, lease: Lease | None = None) -> dict[str, str]:
+        """The ResourceAttributes of an access review; with a `lease`, of that object alone."""
+        found = {"verb": self.verb, "group": self.api_group, "resource": self.resource, "subresource": self.subresource}
+        if lease is not None:
+            # Who creates an object cannot be restricted to one name.
+            found |= {"namespace": lease.namespace, "name": "" if self.verb == "create" else lease.name}
+        return found
+
+
+def _verbs(verbs: str, api_group: str, resource: str, subresource: str = "") -> tuple[Permission, ...]:
+    return tuple(Permission(verb, api_group, resource, subresource) for verb in verbs.split())
+
 
 POD_GROUPS = tuple(
     permission
     for api_group in (X_K8S, SIGS)
     for permission in (
-        Permission("list", api_group, "podgroups"),
-        Permission("watch", api_group, "podgroups"),
+        *_verbs("list watch", api_group, "podgroups"),
         Permission("patch", api_group, "podgroups", "status"),
     )
 )
 WHOLE_POD_GROUPS = tuple(Permission("patch", api_group, "podgroups") for api_group in (X_K8S, SIGS))
 """Needed where a definition of PodGroups has no status subresource; ours have it."""
 PERMISSIONS = (
-    Permission("get", "", "pods"),
-    Permission("list", "", "pods"),
-    Permission("watch", "", "pods"),
-    Permission("list", "", "nodes"),
-    Permission("watch", "", "nodes"),
-    Permission("list", "", "namespaces"),
-    Permission("watch", "", "namespaces"),
+    *_verbs("get list watch", "", "pods"),
+    *_verbs("list watch", "", "nodes"),
+    *_verbs("list watch", "", "namespaces"),
     Permission("create", "", "pods", "binding"),
     Permission("patch", "", "pods", "status"),
     *POD_GROUPS,
-    Permission("create", "events.k8s.io", "events"),
-    Permission("patch", "events.k8s.io", "events"),
+    *_verbs("create patch", "events.k8s.io", "events"),
 )
 VOLUMES = (
-    Permission("get", "", "persistentvolumeclaims"),
-    Permission("list", "", "persistentvolumeclaims"),
-    Permission("watch", "", "persistentvolumeclaims"),
-    Permission("patch", "", "persistentvolumeclaims"),
-    Permission("list", "", "persistentvolumes"),
-    Permission("watch", "", "persistentvolumes"),
-    Permission("patch", "", "persistentvolumes"),
-    Permission("list", "storage.k8s.io", "storageclasses"),
-    Permission("watch", "storage.k8s.io", "storageclasses"),
-    Permission("list", "storage.k8s.io", "csinodes"),
-    Permission("watch", "storage.k8s.io", "csinodes"),
+    *_verbs("get list watch patch", "", "persistentvolumeclaims"),
+    *_verbs("list watch patch", "", "persistentvolumes"),
+    *_verbs("list watch", "storage.k8s.io", "storageclasses"),
+    *_verbs("list watch", "storage.k8s.io", "csinodes"),
 )
-PREEMPTION = (
-    Permission("create", "", "pods", "eviction"),
-    Permission("list", "policy", "poddisruptionbudgets"),
-    Permission("watch", "policy", "poddisruptionbudgets"),
-)
+PREEMPTION = (Permission("create", "", "pods", "eviction"), *_verbs("list watch", "policy", "poddisruptionbudgets"))
 LAST_RESORT = (Permission("delete", "", "pods"),)
 """Needed beside `PREEMPTION` to break PodDisruptionBudgets (semantics V7)."""
 DEVICES = (
-    Permission("list", "resource.k8s.io", "resourceclaims"),
-    Permission("watch", "resource.k8s.io", "resourceclaims"),
+    *_verbs("list watch", "resource.k8s.io", "resourceclaims"),
     Permission("patch", "resource.k8s.io", "resourceclaims", "status"),
     Permission("patch", "resource.k8s.io", "resourceclaims", "binding"),
 )
 ALLOCATION = (
-    Permission("list", "resource.k8s.io", "resourceslices"),
-    Permission("watch", "resource.k8s.io", "resourceslices"),
-    Permission("list", "resource.k8s.io", "deviceclasses"),
-    Permission("watch", "resource.k8s.io", "deviceclasses"),
-    Permission("list", "resource.k8s.io", "devicetaintrules"),
-    Permission("watch", "resource.k8s.io", "devicetaintrules"),
-    Permission("get", "resource.k8s.io", "resourceclaims"),
-    Permission("patch", "resource.k8s.io", "resourceclaims"),
+    *_verbs("list watch", "resource.k8s.io", "resourceslices"),
+    *_verbs("list watch", "resource.k8s.io", "deviceclasses"),
+    *_verbs("list watch", "resource.k8s.io", "devicetaintrules"),
+    *_verbs("get patch", "resource.k8s.io", "resourceclaims"),
 )
 """Needed beside `DEVICES` to allocate devices; not checked, either."""
-EXTENDED_RESOURCES = (
-    Permission("create", "resource.k8s.io", "resourceclaims"),
-    Permission("delete", "resource.k8s.io", "resourceclaims"),
-)
+EXTENDED_RESOURCES = _verbs("create delete", "resource.k8s.io", "resourceclaims")
 """Needed beside `ALLOCATION` for extended resources that devices serve."""
 STAMP_POLICY = (
     Permission("get", "admissionregistration.k8s.io", "validatingadmissionpolicies"),
     Permission("get", "admissionregistration.k8s.io", "validatingadmissionpolicybindings"),
 )
 """To see whether stamps are guarded (semantics B4); without it they are not, and nothing else depends on it."""
-SERVICES = (Permission("list", "", "services"), Permission("watch", "", "services"))
+SERVICES = _verbs("list watch", "", "services")
 """To spread plain pods behind a Service; without them they are packed."""
 NATIVE_POD_GROUPS = tuple(
     Permission(verb, "scheduling.k8s.io", plural, subresource)
@@ -130,7 +117,7 @@ DIALECT_KINDS = tuple(
 )
 """Not checked, either: without them the gangs of these kinds wait (`api.dialects`)."""
 
-LEASES = tuple(Permission(verb, "coordination.k8s.io", "leases") for verb in ("create", "get", "update", "watch"))
+LEASES = _verbs("create get update watch", "coordination.k8s.io", "leases")
 """On one Lease in one namespace, with leader election; asked for only then."""
 
 
@@ -249,20 +236,10 @@ async def _granted(
     client: RestClient, permission: Permission, turn: asyncio.Semaphore, of: Lease | None = None
 ) -> bool:
     """Whether we have a permission, in every namespace or on one Lease."""
-    # Who creates an object cannot be restricted to one name.
-    named = {} if of is None else {"namespace": of.namespace, "name": "" if permission.verb == "create" else of.name}
     review = {
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SelfSubjectAccessReview",
-        "spec": {
-            "resourceAttributes": {
-                "verb": permission.verb,
-                "group": permission.api_group,
-                "resource": permission.resource,
-                "subresource": permission.subresource,
-                **named,
-            }
-        },
+        "spec": {"resourceAttributes": permission.attributes(of)},
     }
     async with turn:
         answer = await client.request("POST", PATH, msgspec.json.encode(review))

@@ -68,25 +68,13 @@ def lacking(client: BlockingClient, namespace: str, account: str, serving: Colle
 
 def _allowed(client: BlockingClient, namespace: str, account: str, asked: tuple[Permission, Lease | None]) -> bool:
     permission, lease = asked
-    # Who creates an object cannot be restricted to one name.
-    named_one = (
-        {}
-        if lease is None
-        else {"namespace": lease.namespace, "name": "" if permission.verb == "create" else lease.name}
-    )
     review = {
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SubjectAccessReview",
         "spec": {
             "user": f"system:serviceaccount:{namespace}:{account}",
             "groups": _groups(namespace),
-            "resourceAttributes": {
-                "verb": permission.verb,
-                "group": permission.api_group,
-                "resource": permission.resource,
-                "subresource": permission.subresource,
-                **named_one,
-            },
+            "resourceAttributes": permission.attributes(lease),
         },
     }
     return bool(client.json("POST", PATH, review)["status"].get("allowed"))

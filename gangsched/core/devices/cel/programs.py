@@ -5,7 +5,8 @@ Invariant: the parts of a device that a selector reads are known in advance; equ
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Final, TypeAlias
 
 from gangsched.core.devices.cel.calls import FUNCTIONS, METHODS, found
@@ -240,30 +241,30 @@ def _optional_member(operand: Value, key: Value) -> Optional:
 def _chained(terms: list[Step], *, decides: bool) -> Step:
     """`&&` or `||`: a term that decides wins over errors before and after it."""
 
-    def chain(frame: Frame) -> bool:
-        error: SelectorError | None = None
-        for term in terms:
-            try:
-                value: Value = term(frame)
-                if value is decides:
-                    return bool(decides)
-                if type(value) is not bool:
-                    raise SelectorError(NO_OVERLOAD)
-            except SelectorError as raised:
-                error = error or raised
-        if error is not None:
-            raise error
-        return not decides
+    return lambda frame: _decided((partial(term, frame) for term in terms), decides=decides)
 
-    return chain
+
+def _decided(values: Iterable[Callable[[], Value]], *, decides: bool) -> bool:
+    """Evaluate values until one decides; the first error counts only if none does."""
+    error: SelectorError | None = None
+    for value_of in values:
+        try:
+            value = value_of()
+            if value is decides:
+                return bool(decides)
+            if type(value) is not bool:
+                raise SelectorError(NO_OVERLOAD)
+        except SelectorError as raised:
+            error = error or raised
+    if error is not None:
+        raise error
+    return not decides
 
 
 def _listed(items: list[tuple[Step, bool]]) -> Step:
     def made(frame: Frame) -> tuple[Value, ...]:
         found = ((item(frame), optional) for item, optional in items)
-        return tuple(
-            _unwrapped(value) if optional else value for value, optional in found if not optional or _there(value)
-        )
+        return tuple(value.value if optional else value for value, optional in found if not optional or _there(value))
 
     return made
 
@@ -272,10 +273,6 @@ def _there(value: Value) -> bool:
     if not isinstance(value, Optional):
         raise SelectorError(NO_OVERLOAD)
     return value.present
-
-
-def _unwrapped(value: Optional) -> Value:
-    return value.value
 
 
 def _mapped(entries: list[tuple[Step, Step, bool]]) -> Step:
@@ -287,7 +284,7 @@ def _mapped(entries: list[tuple[Step, Step, bool]]) -> Step:
                 continue
             if key in found:
                 raise SelectorError("Failed with repeated key")
-            found[key] = _unwrapped(value) if optional else value
+            found[key] = value.value if optional else value
         return found
 
     return made
@@ -318,56 +315,30 @@ def _optional_map(source: Step, place: int, body: Step, *, flat: bool) -> Step:
     return mapped
 
 
-def _decided(frame: Frame, items: tuple[Value, ...], place: int, body: Step, cost: int, *, decides: bool) -> bool:
-    """`all` and `exists`: an item that decides wins over errors of others."""
-    error: SelectorError | None = None
+def _over(items: Iterable[Value], frame: Frame, place: int, step: Step, cost: int) -> Iterator[Callable[[], Value]]:
+    """The evaluations of a step for each item, each charged before it is made."""
     for item in items:
         frame.charge(cost)
-        try:
-            value = _with(frame, place, item, body)
-            if value is decides:
-                return bool(decides)
-            if type(value) is not bool:
-                raise SelectorError(NO_OVERLOAD)
-        except SelectorError as raised:
-            error = error or raised
-    if error is not None:
-        raise error
-    return not decides
+        yield partial(_with, frame, place, item, step)
 
 
-def _chosen(frame: Frame, items: tuple[Value, ...], place: int, condition: Step, cost: int) -> list[Value]:
-    found = []
+def _chosen(items: Iterable[Value], frame: Frame, place: int, condition: Step | None, cost: int) -> Iterator[Value]:
+    """The items for which the condition is true; all without one."""
     for item in items:
         frame.charge(cost)
-        value = _with(frame, place, item, condition)
+        value = condition is None or _with(frame, place, item, condition)
         if type(value) is not bool:
             raise SelectorError(NO_OVERLOAD)
         if value:
-            found.append(item)
-    return found
-
-
-def _map(
-    frame: Frame, items: tuple[Value, ...], place: int, body: Step, condition: Step | None, cost: int
-) -> tuple[Value, ...]:
-    found = []
-    for item in items:
-        frame.charge(cost)
-        if condition is not None:
-            value = _with(frame, place, item, condition)
-            if type(value) is not bool:
-                raise SelectorError(NO_OVERLOAD)
-            if not value:
-                continue
-        found.append(_with(frame, place, item, body))
-    return tuple(found)
+            yield item
 
 
 _ITERATIONS: Final[Mapping[str, Callable[..., Value]]] = {
-    "all": lambda frame, items, place, body, _, cost: _decided(frame, items, place, body, cost, decides=False),
-    "exists": lambda frame, items, place, body, _, cost: _decided(frame, items, place, body, cost, decides=True),
-    "exists_one": lambda frame, items, place, body, _, cost: len(_chosen(frame, items, place, body, cost)) == 1,
-    "filter": lambda frame, items, place, body, _, cost: tuple(_chosen(frame, items, place, body, cost)),
-    "map": _map,
+    "all": lambda frame, items, place, body, _, cost: _decided(_over(items, frame, place, body, cost), decides=False),
+    "exists": lambda frame, items, place, body, _, cost: _decided(_over(items, frame, place, body, cost), decides=True),
+    "exists_one": lambda frame, items, place, body, _, cost: len([*_chosen(items, frame, place, body, cost)]) == 1,
+    "filter": lambda frame, items, place, body, _, cost: tuple(_chosen(items, frame, place, body, cost)),
+    "map": lambda frame, items, place, body, condition, cost: tuple(
+        _with(frame, place, item, body) for item in _chosen(items, frame, place, condition, cost)
+    ),
 }
