@@ -1,13 +1,18 @@
 """Error answers of the API server as faults.
 
-Invariant: an error answer becomes an `ApiFault`, whatever its body.
+Invariant: an error answer becomes an `ApiFault`, whatever its body, and an answer of another form `Malformed`.
 """
 
 from __future__ import annotations
 
+from typing import Any, TypeVar
+
 import msgspec
 
-from gangsched.kube.http.faults import ApiFault, Cause
+from gangsched.kube.http.faults import ApiFault, Cause, Malformed
+
+T = TypeVar("T")
+ANY_JSON: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
 
 
 class _Cause(msgspec.Struct):
@@ -32,6 +37,14 @@ class _Status(msgspec.Struct):
 
 
 _status_decoder = msgspec.json.Decoder(_Status)
+
+
+def decoded(decoder: msgspec.json.Decoder[T], body: bytes | msgspec.Raw, what: str) -> T:
+    """Decode an answer. Raises Malformed, whose sentence begins with `what` ("The list of pods is not one")."""
+    try:
+        return decoder.decode(body)
+    except msgspec.DecodeError as error:
+        raise Malformed(f"{what}: {error}.") from error
 
 
 def fault_of(status: int, body: bytes, retry_after: str | None) -> ApiFault:

@@ -13,8 +13,8 @@ from urllib.parse import urlencode, urlsplit
 
 import msgspec
 
-from gangsched.kube.http.answers import fault_of
-from gangsched.kube.http.faults import Fault, Malformed, Misconfigured, Unreachable, said
+from gangsched.kube.http.answers import ANY_JSON, decoded, fault_of
+from gangsched.kube.http.faults import Fault, Misconfigured, Unreachable, said
 from gangsched.kube.http.plain_credentials import Access
 
 JSON = "application/json"
@@ -56,10 +56,7 @@ class BlockingClient:
     def json(self, method: str, path: str, body: object = None) -> Any:
         """`request` with decoded bodies. Also raises Malformed."""
         text = self.request(method, path, None if body is None else msgspec.json.encode(body))
-        try:
-            return msgspec.json.decode(text)
-        except msgspec.DecodeError as error:
-            raise Malformed(f"The answer of {self.access.server} to {method} {path} is not JSON: {error}.") from error
+        return decoded(ANY_JSON, text, f"The answer of {self.access.server} to {method} {path} is not JSON")
 
     def get(self, path: str) -> Any:
         """GET and decode."""
@@ -71,10 +68,7 @@ class BlockingClient:
         while True:
             asked = {"limit": str(PAGE), **query, **({"continue": token} if token else {})}
             text = self.request("GET", f"{path}?{urlencode(asked)}")
-            try:
-                token = _page.decode(text).metadata.token
-            except msgspec.DecodeError as error:
-                raise Malformed(f"The list at {path} of {self.access.server} is not one: {error}.") from error
+            token = decoded(_page, text, f"The list at {path} of {self.access.server} is not one").metadata.token
             yield text
             if not token:
                 return

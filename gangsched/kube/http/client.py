@@ -16,24 +16,13 @@ from random import Random
 from types import TracebackType
 from typing import Any
 
-import msgspec
 from yarl import URL
 
 from gangsched.kube.http.aio import aiohttp
-from gangsched.kube.http.answers import fault_of
+from gangsched.kube.http.answers import ANY_JSON, decoded, fault_of
 from gangsched.kube.http.backoff import Backoff
 from gangsched.kube.http.credentials import Credentials
-from gangsched.kube.http.faults import (
-    UNAUTHORIZED,
-    ApiFault,
-    Fault,
-    Malformed,
-    Misconfigured,
-    Silent,
-    Unreachable,
-    is_away,
-    said,
-)
+from gangsched.kube.http.faults import UNAUTHORIZED, ApiFault, Fault, Misconfigured, Silent, Unreachable, is_away, said
 from gangsched.kube.http.fence import Fence
 from gangsched.kube.http.location import in_cluster, kubeconfig_path
 from gangsched.kube.http.permissions import VOLUMES, Lease, Permission, check_permissions
@@ -110,12 +99,7 @@ class ApiClient:
     ) -> Any:
         """`request` with a decoded answer. Raises Malformed if it is not JSON."""
         answer = await self.request(method, path, body, content_type=content_type, timeout_s=timeout_s)
-        try:
-            return msgspec.json.decode(answer)
-        except msgspec.DecodeError as error:
-            raise Malformed(
-                f"The answer of {self.credentials.server} to {method} {path} is not JSON: {error}."
-            ) from error
+        return decoded(ANY_JSON, answer, f"The answer of {self.credentials.server} to {method} {path} is not JSON")
 
     async def chunks(self, path: str, *, silence_s: float) -> AsyncIterator[bytes]:
         """Stream a watch's body as it arrives, in chunks of any size, until the server ends it.

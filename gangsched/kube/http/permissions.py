@@ -19,6 +19,7 @@ import msgspec
 
 from gangsched.api.dialects import DIALECTS
 from gangsched.api.keys import SIGS, X_K8S
+from gangsched.kube.http.answers import decoded
 from gangsched.kube.http.faults import FORBIDDEN, NOT_FOUND, UNAUTHORIZED, ApiFault, Malformed, Misconfigured, is_away
 from gangsched.kube.ports import RestClient
 
@@ -225,10 +226,8 @@ async def _lacks_status(client: RestClient, api_group: str, turn: asyncio.Semaph
         if fault.status in {NOT_FOUND, FORBIDDEN}:
             return False
         raise
-    try:
-        names = {resource.name for resource in _served_decoder.decode(answer).resources}
-    except msgspec.DecodeError as error:
-        raise Malformed(f"The list of what {api_group} serves is not one: {error}.") from error
+    served = decoded(_served_decoder, answer, f"The list of what {api_group} serves is not one")
+    names = {resource.name for resource in served.resources}
     return "podgroups" in names and "podgroups/status" not in names
 
 
@@ -243,7 +242,4 @@ async def _granted(
     }
     async with turn:
         answer = await client.request("POST", PATH, msgspec.json.encode(review))
-    try:
-        return _decoder.decode(answer).status.allowed
-    except msgspec.DecodeError as error:
-        raise Malformed(f"The answer to a SelfSubjectAccessReview is not one: {error}.") from error
+    return decoded(_decoder, answer, "The answer to a SelfSubjectAccessReview is not one").status.allowed

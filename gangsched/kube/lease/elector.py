@@ -23,6 +23,7 @@ from gangsched.kube.lease.candidate import Candidate, Timing
 from gangsched.kube.lease.record import Record, decode, encode
 from gangsched.kube.ports import RestClient, Runtime
 from gangsched.kube.read.reflector import LineSplitter
+from gangsched.kube.read.wire import Line
 from gangsched.kube.waiting import wait_for_event
 from gangsched.kube.write.spelling import micro_time
 
@@ -38,11 +39,6 @@ class FollowsLease(Protocol):
 
     def chunks(self, path: str, *, silence_s: float) -> AsyncIterator[bytes]:
         """Stream an answer's body."""
-
-
-class _Event(msgspec.Struct):
-    type: str
-    object: msgspec.Raw
 
 
 @dataclass(slots=True)
@@ -254,7 +250,7 @@ class Elector:
         """Have the lease looked at unless we wrote it, and remember what may be its release."""
         self._released = None
         try:
-            event = msgspec.json.decode(line, type=_Event)
+            event = msgspec.json.decode(line, type=Line[msgspec.Raw])
             if event.type in {"ADDED", "MODIFIED"}:
                 record = decode(bytes(event.object), duration_s=1.0)
                 if record.holder == self.identity:

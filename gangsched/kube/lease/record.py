@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from gangsched.kube.http.answers import ANY_JSON, decoded
 from gangsched.kube.http.faults import Malformed
 
 LONGEST_S = 300.0
@@ -48,10 +49,7 @@ def decode(body: bytes, *, duration_s: float) -> Record:
     """Decode the record of an object; `duration_s` is used if the object has no duration. Raises Malformed if it is not
     an API object.
     """
-    try:
-        found = msgspec.json.decode(body)
-    except msgspec.DecodeError as error:
-        raise Malformed(f"A Lease is not JSON: {error}.") from error
+    found = decoded(ANY_JSON, body, "A Lease is not JSON")
     metadata = found.get("metadata") if isinstance(found, dict) else None
     if not isinstance(metadata, dict) or not metadata.get("resourceVersion"):
         raise Malformed("What was read in place of a Lease is no object of the API.")

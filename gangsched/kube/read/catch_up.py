@@ -16,12 +16,12 @@ from urllib.parse import quote
 
 import msgspec
 
+from gangsched.kube.http.answers import decoded
 from gangsched.kube.http.client import ApiClient
-from gangsched.kube.http.faults import Malformed
 from gangsched.kube.ports import Sleep
 from gangsched.kube.read.podgroup_store import revision
 from gangsched.kube.read.store import Store
-from gangsched.kube.read.wire import ObjectIdentity, Page
+from gangsched.kube.read.wire import Identified, Page
 from gangsched.model.objects import Pod
 
 METADATA_ONLY = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
@@ -29,11 +29,7 @@ LOOK_EVERY_S = 0.005
 LIST_WITHIN_S = 5.0
 
 
-class _ListedPod(msgspec.Struct):
-    metadata: ObjectIdentity
-
-
-_decoder = msgspec.json.Decoder(Page[_ListedPod])
+_decoder = msgspec.json.Decoder(Page[Identified])
 
 
 async def catch_up(
@@ -62,12 +58,9 @@ async def catch_up(
             await sleep(LOOK_EVERY_S)
 
 
-async def _waiting(client: ApiClient, name: str) -> Page[_ListedPod]:
+async def _waiting(client: ApiClient, name: str) -> Page[Identified]:
     """The pods without a node that name this scheduler, as they are now, not as a cache has them."""
     selector = quote(f"spec.nodeName=,spec.schedulerName={name}", safe="")
     path = f"/api/v1/pods?fieldSelector={selector}"
     answer = await client.request("GET", path, accept=METADATA_ONLY, timeout_s=LIST_WITHIN_S)
-    try:
-        return _decoder.decode(answer)
-    except msgspec.DecodeError as error:
-        raise Malformed(f"The list of waiting pods is none: {error}.") from error
+    return decoded(_decoder, answer, "The list of waiting pods is none")

@@ -31,6 +31,7 @@ from gangsched.kube.http.permissions import Permission, may_not
 from gangsched.kube.ports import Now, Sink, Sleep, Warn
 from gangsched.kube.read.podgroup_store import PodGroupStore
 from gangsched.kube.read.reflector import RESUMES_AT_ONCE, SILENCE_S, SLICE_S, WATCH_S, LineSplitter
+from gangsched.kube.read.wire import Line
 from gangsched.kube.waiting import wait_for_event
 from gangsched.model.objects import PodGroup
 from gangsched.model.protocol import Message
@@ -52,14 +53,7 @@ GONE_AFTER_S = 5.0
 LOOK_AGAIN_AFTER_S = 1.0
 
 
-class _Line(msgspec.Struct):
-    """A line of a watch."""
-
-    type: str
-    object: dict[str, Any]
-
-
-_line = msgspec.json.Decoder(_Line)
+_line = msgspec.json.Decoder(Line[dict[str, Any]])
 
 
 def release_signals() -> None:

@@ -5,8 +5,8 @@ Invariant: the table is complete, as the table in `permissions` is. `reflector` 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final, Generic, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
@@ -140,6 +140,18 @@ def pods(
     )
 
 
+def _of_devices(path: str, kind: type[T], decode: Callable[[Mapping[str, Any]], T]) -> Resource[WireDeviceObject, T]:
+    return Resource(
+        f"/apis/resource.k8s.io/{path}",
+        WireDeviceObject,
+        kind,
+        lambda wire: decode(wire.whole()),
+        by_name,
+        optional=True,
+        meanwhile="until then pods wait whose resource claims have no devices",
+    )
+
+
 def nodes(warn: Warn, label_selector: str = "") -> Resource[WireNode, Node]:
     """The nodes that match the selector (semantics I7); all nodes without one."""
     return Resource("/api/v1/nodes", WireNode, Node, node_decoder(warn), by_name, label_selector=label_selector)
@@ -192,33 +204,9 @@ RESOURCE_CLAIMS: Final = Resource(
     lambda identity: f"{DEVICES}/{by_id(identity)}",
     optional=True,
 )
-RESOURCE_SLICES: Final = Resource(
-    "/apis/resource.k8s.io/v1/resourceslices",
-    WireDeviceObject,
-    ResourceSlice,
-    lambda wire: devices.decode_slice(wire.whole()),
-    by_name,
-    optional=True,
-    meanwhile="until then pods wait whose resource claims have no devices",
-)
-DEVICE_CLASSES: Final = Resource(
-    "/apis/resource.k8s.io/v1/deviceclasses",
-    WireDeviceObject,
-    DeviceClass,
-    lambda wire: devices.decode_device_class(wire.whole()),
-    by_name,
-    optional=True,
-    meanwhile="until then pods wait whose resource claims have no devices",
-)
-DEVICE_TAINT_RULES: Final = Resource(
-    "/apis/resource.k8s.io/v1beta2/devicetaintrules",
-    WireDeviceObject,
-    DeviceTaintRule,
-    lambda wire: devices.decode_taint_rule(wire.whole()),
-    by_name,
-    optional=True,
-    meanwhile="until then pods wait whose resource claims have no devices",
-)
+RESOURCE_SLICES: Final = _of_devices("v1/resourceslices", ResourceSlice, devices.decode_slice)
+DEVICE_CLASSES: Final = _of_devices("v1/deviceclasses", DeviceClass, devices.decode_device_class)
+DEVICE_TAINT_RULES: Final = _of_devices("v1beta2/devicetaintrules", DeviceTaintRule, devices.decode_taint_rule)
 ALLOCATED: Final = (RESOURCE_SLICES, DEVICE_CLASSES, DEVICE_TAINT_RULES)
 """Read from the first pod with ResourceClaims on, to allocate devices."""
 STORAGE: Final = (CLAIMS, VOLUMES, CLASSES, CSI_NODES, RESOURCE_CLAIMS)

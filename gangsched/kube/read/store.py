@@ -17,7 +17,8 @@ from typing import Generic
 import msgspec
 from msgspec import Raw
 
-from gangsched.kube.http.faults import ApiFault, Malformed
+from gangsched.kube.http.answers import decoded
+from gangsched.kube.http.faults import ApiFault
 from gangsched.kube.ports import Sink, Warn
 from gangsched.kube.read.decode import DecodeFault
 from gangsched.kube.read.resources import Resource, T, W
@@ -204,10 +205,7 @@ class Store(Generic[W, T]):
 
     def _add_page_loosely(self, raw: bytes) -> Page[Raw]:
         """Take a page that contains an object with wrong types, the others as usual."""
-        try:
-            page = _loose_page.decode(raw)
-        except msgspec.DecodeError as error:
-            raise Malformed(f"A page of {self.resource.name} is not a list: {error}.") from error
+        page = decoded(_loose_page, raw, f"A page of {self.resource.name} is not a list")
         for item in page.items or ():
             try:
                 wire = self.resource.item.decode(item)
@@ -222,10 +220,7 @@ class Store(Generic[W, T]):
 
     def _take_line_loosely(self, raw: bytes) -> None:
         """Take a line whose object is of an unexpected form: an ERROR's Status, or an object with wrong types."""
-        try:
-            line = _loose_line.decode(raw)
-        except msgspec.DecodeError as error:
-            raise Malformed(f"A line in the watch of {self.resource.name} is not JSON: {error}.") from error
+        line = decoded(_loose_line, raw, f"A line in the watch of {self.resource.name} is not JSON")
         if line.type == "ERROR":
             raise _watch_error(line.object)
         try:

@@ -12,7 +12,9 @@ from gangsched.kube.read.wire import Ignored
 from gangsched.model.protocol import Bind, BindFailed, BindGone, Bound, Outcome
 
 
-class _BoundMeta(msgspec.Struct, rename="camel"):
+class PodMeta(msgspec.Struct, rename="camel"):
+    """Which pod it is, and whether it is being deleted."""
+
     uid: str = ""
     deletion_timestamp: str | None = None
 
@@ -22,14 +24,14 @@ class _BoundSpec(msgspec.Struct, rename="camel"):
     scheduling_gates: list[Ignored] | None = None
 
 
-class _BoundPod(msgspec.Struct):
-    """A pod read back: whose it is and where it stands."""
+class _PodReadBack(msgspec.Struct):
+    """Only the fields that decide, so that a pod with an invalid other field can be read back, too."""
 
-    metadata: _BoundMeta
-    spec: _BoundSpec
+    metadata: PodMeta
+    spec: _BoundSpec = msgspec.field(default_factory=_BoundSpec)
 
 
-_decoder = msgspec.json.Decoder(_BoundPod)
+read_back_decoder = msgspec.json.Decoder(_PodReadBack)
 
 
 def pod_path(pod: Any) -> str:
@@ -54,7 +56,7 @@ def encode_binding(bind: Bind) -> bytes:
 
 def outcome_of(bind: Bind, answer: bytes, *, why: str) -> Outcome:
     """Outcome of a bind according to the pod read back (semantics B3). Raises msgspec.DecodeError."""
-    pod = _decoder.decode(answer)
+    pod = read_back_decoder.decode(answer)
     if pod.metadata.uid != bind.uid:
         return BindGone(bind.uid, bind.node, "the pod was deleted and recreated")
     if pod.spec.node_name == bind.node:

@@ -21,7 +21,7 @@ from gangsched.kube.http.faults import (
     Fault,
     Fenced,
 )
-from gangsched.kube.write.binding import pod_path
+from gangsched.kube.write.binding import pod_path, read_back_decoder
 from gangsched.model.disruption import DISRUPTION_TARGET, PREEMPTED_BY_SCHEDULER, VICTIM_MESSAGE
 from gangsched.model.protocol import Evict, EvictionResult
 
@@ -91,21 +91,9 @@ def after(fault: Fault) -> Said:
     return Said(text, is_refused=True, is_open=True)
 
 
-class _VictimMeta(msgspec.Struct, rename="camel"):
-    uid: str = ""
-    deletion_timestamp: str | None = None
-
-
-class _VictimPod(msgspec.Struct):
-    metadata: _VictimMeta
-
-
-_decoder = msgspec.json.Decoder(_VictimPod)
-
-
 def read_back(order: Evict, answer: bytes, said: Said) -> Said:
     """Result according to the pod that was read; `said` if the pod does not change it. Raises msgspec.DecodeError."""
-    meta = _decoder.decode(answer).metadata
+    meta = read_back_decoder.decode(answer).metadata
     if meta.uid != order.uid:
         return Said("the pod was deleted and recreated", EvictionResult.GONE)
     if meta.deletion_timestamp is not None:
