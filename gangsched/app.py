@@ -102,9 +102,9 @@ async def _answer_probes(settings: Settings) -> None:
     Not in the first second: a start that need not wait does not need it, and would pay for its import.
     """
     await asyncio.sleep(PROBES_AFTER_S)
-    from gangsched.telemetry.health import serve_health_of_a_start
+    from gangsched.telemetry.health import serve_health, starting_app
 
-    async with serve_health_of_a_start(settings.bind_address, settings.health_port, waiting_for="the API server"):
+    async with serve_health(starting_app("the API server"), settings.bind_address, settings.health_port):
         await asyncio.Event().wait()
 
 

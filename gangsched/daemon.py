@@ -42,8 +42,8 @@ from gangsched.state.debug_view import describe_gang, list_gangs, list_levels, l
 from gangsched.state.reporting.gang_numbers import Pending
 from gangsched.state.scheduling import SchedulingState
 from gangsched.state.validate import validate
-from gangsched.telemetry.debug import serve_debug
-from gangsched.telemetry.health import serve_health
+from gangsched.telemetry.debug import debug_app, serve_debug
+from gangsched.telemetry.health import health_app, serve_health
 from gangsched.telemetry.heartbeat import Heartbeat
 from gangsched.telemetry.metrics import Metrics
 
@@ -232,14 +232,13 @@ class Daemon:
             await self._runtime.sleep(max(0.0, until_s - self._runtime.now()))
 
     def _health(self) -> AbstractAsyncContextManager[None]:
-        return serve_health(
-            self.settings.bind_address,
-            self.settings.health_port,
+        app = health_app(
             metrics=self.metrics,
             heartbeat=self.heartbeat,
             waiting_for=self._waiting_for,
             role=None if self._leadership is None else lambda: "leader" if self._leads() else "standby",
         )
+        return serve_health(app, self.settings.bind_address, self.settings.health_port)
 
     def _waiting_for(self) -> list[str]:
         """Why the replica is not ready: resources that are not read, or whose changes are not received, among others.
@@ -261,14 +260,14 @@ class Daemon:
         return missing
 
     def _debug(self) -> AbstractAsyncContextManager[None]:
-        return serve_debug(
-            self.settings.debug_port,
+        app = debug_app(
             list_gangs=lambda: list_gangs(self.state),
             list_reservations=lambda: list_reservations(self.state),
             list_levels=lambda: list_levels(self.state),
             describe_gang=lambda gang_id: describe_gang(self.state, gang_id, now_s=self._runtime.now()),
             validate=lambda: validate(self.state),
         )
+        return serve_debug(app, self.settings.debug_port)
 
     @asynccontextmanager
     async def _visibility(self) -> AsyncIterator[None]:

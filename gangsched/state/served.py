@@ -66,7 +66,7 @@ class ServedResources:
         """Whether slices that name no node have another number of devices than at the last call; then all nodes are
         counted again when they are asked for next.
         """
-        anywhere = self._devices_of.offered_anywhere if self._devices_of is not None else 0
+        anywhere = self._devices_of.slices.offered_anywhere if self._devices_of is not None else 0
         if anywhere == self._anywhere:
             return False
         self._anywhere = anywhere
@@ -83,7 +83,7 @@ class ServedResources:
         through = [name for name in self.names if not offered.get(name)]
         if through and self._devices_of is not None:
             if node.name not in self._devices:
-                self._devices[node.name] = self._devices_of.offered(node.name)
+                self._devices[node.name] = self._devices_of.slices.offered(node.name)
             offered |= dict.fromkeys(through, self._devices[node.name])
         return offered
 

@@ -10,8 +10,8 @@ on the loopback address only (`kubectl port-forward` reaches it).
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from http import HTTPStatus
 
 from aiohttp import web
@@ -74,27 +74,10 @@ def debug_app(
     return app
 
 
-@asynccontextmanager
-async def serve_debug(
-    port: int,
-    *,
-    list_gangs: ListAll,
-    list_reservations: ListAll,
-    list_levels: ListAll,
-    describe_gang: DescribeGang,
-    validate: Validate,
-) -> AsyncIterator[None]:
+def serve_debug(app: web.Application, port: int) -> AbstractAsyncContextManager[None]:
     """Serve the pages inside the context; port 0 disables them. Raises SettingsError if the port is not available."""
-    app = debug_app(
-        list_gangs=list_gangs,
-        list_reservations=list_reservations,
-        list_levels=list_levels,
-        describe_gang=describe_gang,
-        validate=validate,
-    )
     remedy = "choose another GANGSCHED_DEBUG_PORT, or 0 for none"
-    async with serve(app, HOST, port, what="the debug pages", remedy=remedy):
-        yield
+    return serve(app, HOST, port, what="the debug pages", remedy=remedy)
 
 
 def _json(body: object, status: HTTPStatus = HTTPStatus.OK) -> web.Response:

@@ -6,8 +6,8 @@ caches, so that the port may be reachable in the cluster.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 
 from aiohttp import web
 from prometheus_client.exposition import choose_encoder
@@ -50,9 +50,8 @@ def health_app(
     return app
 
 
-@asynccontextmanager
-async def serve_health_of_a_start(host: str, port: int, *, waiting_for: str) -> AsyncIterator[None]:
-    """/livez and /readyz of a process that is still starting; otherwise as `serve_health`."""
+def starting_app(waiting_for: str) -> web.Application:
+    """/livez and /readyz of a process that is still starting."""
     answer = {"ready": False, "waitingFor": [waiting_for]}
 
     async def livez(request: web.Request) -> web.Response:
@@ -63,24 +62,9 @@ async def serve_health_of_a_start(host: str, port: int, *, waiting_for: str) -> 
 
     app = web.Application(client_max_size=1024)
     app.add_routes([web.get("/livez", livez), web.get("/readyz", readyz)])
-    async with serve(app, host, port, what="health and metrics", remedy=REMEDY):
-        yield
+    return app
 
 
-@asynccontextmanager
-async def serve_health(
-    host: str,
-    port: int,
-    *,
-    metrics: Metrics,
-    heartbeat: Heartbeat,
-    waiting_for: Callable[[], Sequence[str]],
-    role: Callable[[], str] | None = None,
-) -> AsyncIterator[None]:
-    """Serve the pages inside the context; port 0 disables them.
-
-    Raises SettingsError if the port is not available.
-    """
-    app = health_app(metrics=metrics, heartbeat=heartbeat, waiting_for=waiting_for, role=role)
-    async with serve(app, host, port, what="health and metrics", remedy=REMEDY):
-        yield
+def serve_health(app: web.Application, host: str, port: int) -> AbstractAsyncContextManager[None]:
+    """Serve the pages inside the context; port 0 disables them. Raises SettingsError if the port is not available."""
+    return serve(app, host, port, what="health and metrics", remedy=REMEDY)

@@ -183,7 +183,7 @@ class Cluster:
         return dataclasses.replace(snapshot(map(self._offering, self.nodes)), storage=store, served=masks)
 
     def _offering(self, node: Node) -> Node:
-        amounts = {name: self.plugins[node.name].get(name) or self.index.offered(node.name) for name in SERVED}
+        amounts = {name: self.plugins[node.name].get(name) or self.index.slices.offered(node.name) for name in SERVED}
         return structs.replace(node, allocatable=tuple(sorted((*node.allocatable, *amounts.items()))))
 
     def decide(self, pods: Sequence[Pod], *, work: int = 30_000) -> Verdict:

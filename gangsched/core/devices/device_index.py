@@ -65,7 +65,7 @@ class DeviceIndex:
         #: Names of the classes that serve extended resources, by resource.
         self.extended: Mapping[str, str] = {}
         self.searches = 0
-        self._slices = SliceIndex()
+        self.slices = SliceIndex()
         self._rules: dict[str, DeviceTaintRule] = {}
         self._answers = SelectorAnswers()
         self._rooms = DeviceRooms()
@@ -89,7 +89,7 @@ class DeviceIndex:
     def apply(self, item: ResourceSlice | DeviceClass | DeviceTaintRule) -> set[str]:
         """Add or replace an object."""
         if isinstance(item, ResourceSlice):
-            return self._sliced(self._slices.apply(item), (item.driver, item.pool))
+            return self._sliced(self.slices.apply(item), (item.driver, item.pool))
         if isinstance(item, DeviceClass):
             self.classes[item.name] = item
             return self._reclassified()
@@ -99,8 +99,8 @@ class DeviceIndex:
     def drop(self, kind: type, name: str) -> set[str]:
         """Remove a deleted object."""
         if kind is ResourceSlice:
-            pool = self._slices.pool_of(name)
-            return self._sliced(self._slices.drop(name), pool)
+            pool = self.slices.pool_of(name)
+            return self._sliced(self.slices.drop(name), pool)
         if kind is DeviceClass:
             self.classes.pop(name, None)
             return self._reclassified()
@@ -110,7 +110,7 @@ class DeviceIndex:
     def replace(self, kind: type, items: Iterable[ResourceSlice | DeviceClass | DeviceTaintRule]) -> set[str]:
         """Replace all objects of a kind."""
         listed = {item.name: item for item in items}
-        known = {*(self._slices.names() if kind is ResourceSlice else ())}
+        known = {*(self.slices.names() if kind is ResourceSlice else ())}
         known |= self.classes.keys() if kind is DeviceClass else set()
         known |= self._rules.keys() if kind is DeviceTaintRule else set()
         changed = {node for name in known - listed.keys() for node in self.drop(kind, name)}
@@ -127,8 +127,8 @@ class DeviceIndex:
         if results == before:
             return set(), False
         pools = {each.id[:2] for each in (*before, *results)}
-        homes = {self._slices.home(pool) for pool in pools} - {""}
-        if not self._slices.joint.isdisjoint(pools):
+        homes = {self.slices.home(pool) for pool in pools} - {""}
+        if not self.slices.joint.isdisjoint(pools):
             homes.add(EVERY_NODE)
             self._forget_joint(slices=False)
         return self._changed(homes, pools=False), not set(results).issuperset(before)
@@ -145,13 +145,13 @@ class DeviceIndex:
 
     def _whole(self, pool: PoolId) -> Pool:
         if pool not in self._entire:
-            self._entire[pool] = self._slices.entire(pool)
+            self._entire[pool] = self.slices.entire(pool)
         return self._entire[pool]
 
     def _sliced(self, nodes: set[str], pool: PoolId) -> set[str]:
         """A slice of the pool changed, and perhaps the pools that these nodes have for themselves."""
         self._entire.pop(pool, None)
-        was_joint, self._had_joint = self._had_joint, frozenset(self._slices.joint)
+        was_joint, self._had_joint = self._had_joint, frozenset(self.slices.joint)
         changed = self._other(nodes)
         if pool in was_joint | self._had_joint:
             self._forget_joint()
@@ -174,14 +174,14 @@ class DeviceIndex:
             node
             for node in nodes
             if node not in self._pools
-            or [each.content for each in self._pools[node]] != [each.content for each in self._slices.local_pools(node)]
+            or [each.content for each in self._pools[node]] != [each.content for each in self.slices.local_pools(node)]
         }
 
     def _rule(self) -> set[str]:
-        self._slices.rules = tuple(self._rules.values())
+        self.slices.rules = tuple(self._rules.values())
         self._entire.clear()
         self._forget_joint()
-        return self._changed({*self._slices.nodes(), EVERY_NODE})
+        return self._changed({*self.slices.nodes(), EVERY_NODE})
 
     def _reclassified(self) -> set[str]:
         self.extended = served_by(self.classes.values())
@@ -189,7 +189,7 @@ class DeviceIndex:
         self._columns.clear()
         self._solutions.clear()
         self.beside.clear()
-        return {*self._slices.nodes(), EVERY_NODE}
+        return {*self.slices.nodes(), EVERY_NODE}
 
     def _changed(self, nodes: set[str], *, pools: bool = True) -> set[str]:
         for node in (*nodes, EVERY_NODE):  # what is of several nodes may be of these, too
@@ -232,14 +232,14 @@ class DeviceIndex:
         if column.table is not table:
             column.table = table
             column.array = np.zeros(len(table), dtype=np.int64)
-            named = [(table.index[node], node) for node in self._slices.nodes() if node in table.index]
+            named = [(table.index[node], node) for node in self.slices.nodes() if node in table.index]
             for index, node in named:
                 known = column.rooms.get(node)
                 column.array[index] = UNKNOWN if known is None else known.pods
         else:
             for node in self._changes[column.changes :]:
                 if (index := table.index.get(node, -1)) >= 0 and node not in column.rooms:
-                    column.array[index] = UNKNOWN if node in self._slices.nodes() else 0
+                    column.array[index] = UNKNOWN if node in self.slices.nodes() else 0
         column.changes = len(self._changes)
         return column.array
 
@@ -347,15 +347,6 @@ class DeviceIndex:
         results = iter(search.results() if is_found else ())
         return tuple(tuple(next(results) for _ in kind.claims) for kind, _ in placed) if is_found else None, steps
 
-    def offered(self, node: str) -> int:
-        """An upper limit of the devices of an extended resource that a node has for all its pods together."""
-        return self._slices.offered(node)
-
-    @property
-    def offered_anywhere(self) -> int:
-        """The part of it that every node has, since the slices name none."""
-        return self._slices.offered_anywhere
-
     def _about(self, items: Sequence[Located]) -> tuple[Questions, list[tuple[DeviceClaim, ...]]]:
         return questions_about(items, self._pools_for, self.classes, self._answers)
 
@@ -368,19 +359,14 @@ class DeviceIndex:
 
     def is_viewed(self, table: NodeTable) -> bool:
         """Whether `views` of this table are known, or none are needed."""
-        return not self._slices.joint or (self._viewed is table and self._views is not None)
-
-    @property
-    def joint_devices(self) -> int:
-        """Number of devices of pools that several nodes reach."""
-        return self._slices.joint_devices
+        return not self.slices.joint or (self._viewed is table and self._views is not None)
 
     def views(self, table: NodeTable, matching: Matching) -> Views | None:
         """What nodes see of pools that several nodes reach; None if there are none."""
-        if not self._slices.joint:
+        if not self.slices.joint:
             return None
         if self._viewed is not table or self._views is None:
-            before, self._views = self._views, Views(self._slices, table, matching)
+            before, self._views = self._views, Views(self.slices, table, matching)
             if before is None or before.scopes_of != self._views.scopes_of:
                 self._forget_joint(slices=False)
                 for column in self._columns.values():
@@ -426,7 +412,7 @@ class DeviceIndex:
         """The pools of a node."""
         found = self._pools.get(node)
         if found is None:
-            found = self._pools[node] = self._slices.local_pools(node)
+            found = self._pools[node] = self.slices.local_pools(node)
             (self.invalid.add if any(pool.invalid for pool in found) else self.invalid.discard)(node)
         return found
 
@@ -438,7 +424,7 @@ class DeviceIndex:
         """The column of a kind; those used last are kept."""
         found = self._columns.pop(kind, None) or KindColumn()
         self._columns[kind] = found
-        most = max(8, _MOST_ROOMS // max(1, len(self._slices.nodes())))
+        most = max(8, _MOST_ROOMS // max(1, len(self.slices.nodes())))
         while len(self._columns) > most:
             del self._columns[next(iter(self._columns))]
         return found

@@ -143,7 +143,7 @@ class DeviceUse:
             self._work.charge(UNITS_A_NODE + UNITS_A_DEVICE * sum(len(pool.devices) for pool in self.index.pools(node)))
         if views is not None:
             for view in views.unread(nodes):
-                self._work.charge(UNITS_A_NODE + self.index.joint_devices // 8)
+                self._work.charge(UNITS_A_NODE + self.index.slices.joint_devices // 8)
                 views.pools((view,))
 
     def known(self, kind: DeviceKind) -> Ints:
@@ -276,7 +276,7 @@ class DeviceUse:
     def _uses(self, kind: DeviceKind, place: ClaimPlace) -> bool:
         if not self.index.is_known(kind, place):
             # A pool is looked through as a whole for each part of it that some nodes see.
-            self._work.charge(UNITS_A_NODE + (self.index.joint_devices // 8 if place.views else 0))
+            self._work.charge(UNITS_A_NODE + (self.index.slices.joint_devices // 8 if place.views else 0))
             self._work.charge(self._asked(((kind, place),)))
         return self.index.uses(kind, place)
 

@@ -23,5 +23,5 @@ class EmptiedIndex(DeviceIndex):
         super().__init__()
         self.classes, self.extended = index.classes, index.extended
         self.holders, self.invalid = index.lasting, index.invalid
-        self._slices, self._rules, self._pools, self._entire = index._slices, index._rules, index._pools, index._entire
+        self.slices, self._rules, self._pools, self._entire = index.slices, index._rules, index._pools, index._entire
         self._answers, self._rooms, self._kinds = index._answers, index._rooms, index._kinds

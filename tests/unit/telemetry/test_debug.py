@@ -73,7 +73,7 @@ async def test_it_listens_where_it_is_told_and_says_when_it_cannot() -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    async with serve_debug(port, **NOTHING):
+    async with serve_debug(debug_app(**NOTHING), port):
         async with ClientSession() as session, session.get(f"http://127.0.0.1:{port}/debug/gangs") as answer:
             assert answer.status == 200
         with socket.socket(
@@ -81,13 +81,6 @@ async def test_it_listens_where_it_is_told_and_says_when_it_cannot() -> None:
         ) as elsewhere:  # the loopback address of IPv6, which `all addresses` includes
             assert elsewhere.connect_ex(("::1", port)) != 0
         with pytest.raises(SettingsError, match=r"debug pages on 127\.0\.0\.1.*GANGSCHED_DEBUG_PORT"):
-            await serve_debug(
-                port,
-                list_gangs=list,
-                list_reservations=list,
-                list_levels=list,
-                describe_gang=lambda _: None,
-                validate=list,
-            ).__aenter__()
-    async with serve_debug(0, **NOTHING):
+            await serve_debug(debug_app(**NOTHING), port).__aenter__()
+    async with serve_debug(debug_app(**NOTHING), 0):
         pass

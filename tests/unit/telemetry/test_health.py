@@ -90,7 +90,9 @@ async def test_health_is_served_while_the_block_runs() -> None:
         port = probe.getsockname()[1]
     for _ in range(2):
         async with (
-            serve_health("127.0.0.1", port, metrics=metrics, heartbeat=Heartbeat(metrics), waiting_for=list),
+            serve_health(
+                health_app(metrics=metrics, heartbeat=Heartbeat(metrics), waiting_for=list), "127.0.0.1", port
+            ),
             ClientSession() as session,
             session.get(f"http://127.0.0.1:{port}/readyz") as response,
         ):
@@ -104,7 +106,9 @@ async def test_a_port_in_use_is_one_sentence() -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        health = serve_health("127.0.0.1", port, metrics=metrics, heartbeat=Heartbeat(metrics), waiting_for=list)
+        health = serve_health(
+            health_app(metrics=metrics, heartbeat=Heartbeat(metrics), waiting_for=list), "127.0.0.1", port
+        )
         with pytest.raises(SettingsError) as caught:
             await health.__aenter__()
     assert str(caught.value) == (
@@ -116,7 +120,9 @@ async def test_a_port_in_use_is_one_sentence() -> None:
 async def test_port_zero_serves_nothing() -> None:
     """Health can be switched off; nothing listens and nothing fails."""
     metrics = Metrics()
-    async with serve_health("no.such.host.invalid", 0, metrics=metrics, heartbeat=Heartbeat(metrics), waiting_for=list):
+    async with serve_health(
+        health_app(metrics=metrics, heartbeat=Heartbeat(metrics), waiting_for=list), "no.such.host.invalid", 0
+    ):
         pass
 
 
@@ -126,6 +132,6 @@ async def test_without_a_host_every_address_is_served(host: str) -> None:
     metrics = Metrics()
     with socket.create_server(("::", 0), family=socket.AF_INET6, dualstack_ipv6=True) as free:
         port = free.getsockname()[1]
-    health = serve_health("", port, metrics=metrics, heartbeat=Heartbeat(metrics), waiting_for=list)
+    health = serve_health(health_app(metrics=metrics, heartbeat=Heartbeat(metrics), waiting_for=list), "", port)
     async with health, ClientSession() as session, session.get(f"http://{host}:{port}/livez") as answer:
         assert answer.status == 200

@@ -5,7 +5,7 @@ Invariant: nothing is reserved here and no node is read. The first problem is th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import TypeAlias
@@ -158,9 +158,7 @@ def _volume_problems(pod: Pod, found: Found, storage: Storage) -> Iterator[Refus
     """Without every kind no claim can be judged; then claims that are missing; then each claim in turn."""
     unread = storage.unread - {ResourceClaim} - ALLOCATING
     if found and unread:
-        yield _waits(
-            UNREAD.format(", ".join(sorted(RESOURCES[kind] for kind in unread)), "to schedule pods with volumes")
-        )
+        yield _waits(UNREAD.format(_plurals(unread), "to schedule pods with volumes"))
     for use, claim in found:
         if claim is None and not use.ephemeral:
             yield _waits(f'persistentvolumeclaim "{use.name}" not found')
@@ -206,13 +204,10 @@ def _device_problems(
 
 def _allocation_problems(claim: ResourceClaim, storage: Storage) -> Iterator[Refusal]:
     """Why gangsched does not allocate the claim."""
-    unread = sorted(RESOURCES[kind] for kind in storage.unread & ALLOCATING)
     if storage.allocator is None:
         yield _unsupported(f'resourceclaim "{claim.name}" is not allocated, and the setting "devices" is not "all"')
-    elif unread:
-        yield _unsupported(UNREAD.format(", ".join(unread), "to allocate resource claims"))
-    elif storage.awaits:
-        yield _waits(f"waiting for the list of {', '.join(sorted(RESOURCES[kind] for kind in storage.awaits))}")
+    elif unlisted := _unlisted(storage, ALLOCATING, "to allocate resource claims"):
+        yield unlisted
     elif claim.asks is None:
         yield _unsupported(f'resourceclaim "{claim.name}" has a spec that gangsched cannot read')
     elif claim.asks.unknown:
@@ -226,14 +221,22 @@ def _allocation_problems(claim: ResourceClaim, storage: Storage) -> Iterator[Ref
         )
 
 
+def _unlisted(storage: Storage, needed: Set[type], purpose: str) -> Refusal | None:
+    """Why some of these kinds of objects are not known, if they are not."""
+    if unread := storage.unread & needed:
+        return _unsupported(UNREAD.format(_plurals(unread), purpose))
+    return _waits(f"waiting for the list of {_plurals(storage.awaits)}") if storage.awaits else None
+
+
+def _plurals(kinds: Iterable[type]) -> str:
+    return ", ".join(sorted(RESOURCES[kind] for kind in kinds))
+
+
 def _extended_problems(pod: Pod, extended: ExtendedNeed, storage: Storage) -> Iterator[Refusal]:
     """Why no claim for extended resources can be made for this pod, whatever the nodes have."""
-    unread = sorted(RESOURCES[kind] for kind in storage.unread & {ResourceClaim, *ALLOCATING})
-    claim = extended.claim
-    if unread:
-        yield _unsupported(UNREAD.format(", ".join(unread), "to allocate devices for extended resources"))
-    elif storage.awaits:
-        yield _waits(f"waiting for the list of {', '.join(sorted(RESOURCES[kind] for kind in storage.awaits))}")
+    claim, needed = extended.claim, {ResourceClaim, *ALLOCATING}
+    if unlisted := _unlisted(storage, needed, "to allocate devices for extended resources"):
+        yield unlisted
     elif claim is not None and claim.deleting:
         yield _waits(f'resourceclaim "{claim.name}" is being deleted')
     elif claim is not None and claim.owner_uid != pod.uid:
