@@ -6,8 +6,10 @@ Invariant: a command is imported when it is called. Exit codes: 0 yes or done; 1
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial, wraps
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ParamSpec
 
 import typer
 
@@ -15,6 +17,7 @@ from gangsched import __version__
 from gangsched.kubectl.session import Session, guarded
 from gangsched.kubectl.terminal import Output
 
+P = ParamSpec("P")
 cli = typer.Typer(
     name="kubectl-gangsched",
     help="Inspect the gangs of a cluster. Exit codes: 0 success, or the answer yes; 1 the answer no, or problems "
@@ -42,7 +45,18 @@ def root() -> None:
     """
 
 
+def _exits(command: Callable[P, int]) -> Callable[P, None]:
+    """Let the process end with the exit code that a command returns."""
+
+    @wraps(command)  # typer reads the options from the signature of what is wrapped
+    def exits(*args: P.args, **options: P.kwargs) -> None:
+        raise typer.Exit(guarded(partial(command, *args, **options)))
+
+    return exits
+
+
 @cli.command()
+@_exits
 def why(
     target: Annotated[str, typer.Argument(metavar="POD|GANG", help="Pod or gang: NAME, pod/NAME or gang/NAME.")],
     *,
@@ -50,18 +64,16 @@ def why(
     output: Form = Output.TEXT,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
-) -> None:
+) -> int:
     """Explain why a pod or gang is waiting, or show where it runs."""
 
-    def work() -> int:
-        from gangsched.kubectl.why import why as ask
+    from gangsched.kubectl.why import why as ask
 
-        return ask(Session(namespace, kubeconfig, context), target, output)
-
-    raise typer.Exit(guarded(work))
+    return ask(Session(namespace, kubeconfig, context), target, output)
 
 
 @cli.command("map")
+@_exits
 def gpu_map(
     *,
     resource: Annotated[
@@ -73,18 +85,16 @@ def gpu_map(
     output: Form = Output.TEXT,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
-) -> None:
+) -> int:
     """Show which gangs use the GPUs of each node. Requires permission to list nodes and pods."""
 
-    def work() -> int:
-        from gangsched.kubectl.gpu_map import show
+    from gangsched.kubectl.gpu_map import show
 
-        return show(Session(None, kubeconfig, context), resource, selector or "", output)
-
-    raise typer.Exit(guarded(work))
+    return show(Session(None, kubeconfig, context), resource, selector or "", output)
 
 
 @cli.command()
+@_exits
 def doctor(
     *,
     system: Annotated[
@@ -96,18 +106,16 @@ def doctor(
     output: Form = Output.TEXT,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
-) -> None:
+) -> int:
     """Check the cluster for problems that keep gangs from being scheduled; exit code 1 if there are any."""
 
-    def work() -> int:
-        from gangsched.kubectl.doctor.command import doctor as examine
+    from gangsched.kubectl.doctor.command import doctor as examine
 
-        return examine(Session(None, kubeconfig, context), system, account, output)
-
-    raise typer.Exit(guarded(work))
+    return examine(Session(None, kubeconfig, context), system, account, output)
 
 
 @cli.command()
+@_exits
 def snapshot(
     *,
     out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="Output file.")] = Path(
@@ -118,20 +126,18 @@ def snapshot(
     ] = False,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
-) -> None:
+) -> int:
     """Save the scheduler's input (nodes, pods, PodGroups, volumes, …) to a file. Environment variables, images and
     arguments are left out.
     """
 
-    def work() -> int:
-        from gangsched.kubectl.snapshot.take import snapshot as take
+    from gangsched.kubectl.snapshot.take import snapshot as take
 
-        return take(Session(None, kubeconfig, context), out, redact_names=redact_names)
-
-    raise typer.Exit(guarded(work))
+    return take(Session(None, kubeconfig, context), out, redact_names=redact_names)
 
 
 @cli.command()
+@_exits
 def replay(
     file: Annotated[Path, typer.Argument(help="Snapshot file.")],
     *,
@@ -143,18 +149,16 @@ def replay(
         typer.Option(help="Schedule pods with this spec.schedulerName; repeatable. Default: as in the snapshot."),
     ] = None,
     output: Form = Output.TEXT,
-) -> None:
+) -> int:
     """Schedule a snapshot offline, and print the decision for each waiting group."""
 
-    def work() -> int:
-        from gangsched.kubectl.snapshot.replay import replay as play
+    from gangsched.kubectl.snapshot.replay import replay as play
 
-        return play(file, config, scheduler_name, output)
-
-    raise typer.Exit(guarded(work))
+    return play(file, config, scheduler_name, output)
 
 
 @cli.command()
+@_exits
 def queue(
     *,
     namespace: Namespace = None,
@@ -164,18 +168,16 @@ def queue(
     output: Form = Output.TEXT,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
-) -> None:
+) -> int:
     """List waiting gangs in queue order. Requires the gangs API (setting visibility_port of the scheduler)."""
 
-    def work() -> int:
-        from gangsched.kubectl.waiting import queue as ask
+    from gangsched.kubectl.waiting import queue as ask
 
-        return ask(Session(namespace, kubeconfig, context), output, all_namespaces=everywhere)
-
-    raise typer.Exit(guarded(work))
+    return ask(Session(namespace, kubeconfig, context), output, all_namespaces=everywhere)
 
 
 @cli.command()
+@_exits
 def plan(
     *,
     file: Annotated[
@@ -189,15 +191,12 @@ def plan(
     output: Form = Output.TEXT,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
-) -> None:
+) -> int:
     """Check whether the workload in a manifest would start now; exit code 1 if not. Nothing is created."""
 
-    def work() -> int:
-        from gangsched.kubectl.plan.command import plan as ask
+    from gangsched.kubectl.plan.command import plan as ask
 
-        return ask(Session(namespace, kubeconfig, context), file, minimum, output)
-
-    raise typer.Exit(guarded(work))
+    return ask(Session(namespace, kubeconfig, context), file, minimum, output)
 
 
 @cli.command()

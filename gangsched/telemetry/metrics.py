@@ -8,7 +8,7 @@ plain integers, which are read at scrape time (`publish`).
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields
 from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -96,8 +96,9 @@ class Metrics:
         The dataclass is read at scrape time. Several parts can share a family: `publish("reflector", "pods", counts)`.
         The module `counted` documents each field.
         """
-        assert {field.name for field in fields(counts)} <= MEANINGS[family].keys()
-        self._published.families.setdefault(family, {})[part] = counts
+        self._published.add(
+            family, part, counts, {field.name: MEANINGS[family][field.name] for field in fields(counts)}
+        )
 
 
 class Children(Generic[C]):
@@ -132,13 +133,17 @@ class _Published(Collector):
     """Reads counters from their owners."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self.families: dict[str, dict[str, DataclassInstance]] = {}
+        self._families: dict[str, dict[str, DataclassInstance]] = {}
+        self._meanings: dict[str, dict[str, str]] = {}
         registry.register(self)
 
+    def add(self, family: str, part: str, counts: DataclassInstance, meanings: Mapping[str, str]) -> None:
+        self._families.setdefault(family, {})[part] = counts
+        self._meanings.setdefault(family, {}).update(meanings)
+
     def collect(self) -> Iterator[CounterMetricFamily]:
-        for family, parts in self.families.items():
-            stated = {field.name: None for counts in parts.values() for field in fields(counts)}
-            for name, meaning in ((name, MEANINGS[family][name]) for name in stated):
+        for family, parts in self._families.items():
+            for name, meaning in self._meanings[family].items():
                 text = f"{meaning[0].upper()}{meaning[1:]}."
                 metric = CounterMetricFamily(f"gangsched_{family}_{name}", text, labels=["part"])
                 for part, counts in parts.items():

@@ -31,11 +31,22 @@ def template_pod(
     template: Mapping[str, Any], *, shapes: ShapeTable, namespace: str, name: str, created_s: int, priority: int
 ) -> Pod:
     """Create a pod of a template; pods of one template differ only by name and uid. Raises TemplateError."""
+    body = pod_body(template, namespace=namespace, name=name, created=format_timestamp(created_s), priority=priority)
+    try:
+        pod = decode_pod(msgspec.convert(body, WirePod, strict=False), shapes)
+    except (msgspec.ValidationError, Fault, OverflowError) as error:
+        raise TemplateError(str(error)) from error
+    assert pod is not None
+    return pod
+
+
+def pod_body(template: Mapping[str, Any], *, namespace: str, name: str, created: str, priority: int) -> dict[str, Any]:
+    """The object that the API server would make of a template; its uid is its name. Raises TemplateError."""
     metadata, spec = template.get("metadata") or {}, template.get("spec")
     if not isinstance(metadata, Mapping) or not isinstance(spec, Mapping):
         raise TemplateError("a template has metadata and spec")
     labels = {key: metadata[key] for key in ("labels", "annotations") if metadata.get(key)}
-    identity = {"namespace": namespace, "name": name, "uid": name, "creationTimestamp": format_timestamp(created_s)}
+    identity = {"namespace": namespace, "name": name, "uid": name, "creationTimestamp": created}
     kept = {key: value for key, value in spec.items() if key not in _FOREIGN}
     for field in ("containers", "initContainers"):
         if not isinstance(kept.get(field) or [], list):
@@ -46,12 +57,7 @@ def template_pod(
     body = {"metadata": {**labels, **identity}, "spec": {**kept, "priority": priority}}
     if spec.get("preemptionPolicy") is not None:
         body["spec"]["preemptionPolicy"] = spec["preemptionPolicy"]
-    try:
-        pod = decode_pod(msgspec.convert(body, WirePod, strict=False), shapes)
-    except (msgspec.ValidationError, Fault, OverflowError) as error:
-        raise TemplateError(str(error)) from error
-    assert pod is not None
-    return pod
+    return body
 
 
 def _with_requests(container: Any) -> Any:

@@ -18,6 +18,7 @@ from gangsched.api import keys
 from gangsched.configuration import load
 from gangsched.kube.http.blocking import BlockingClient
 from gangsched.kube.http.faults import Fault
+from gangsched.kube.read.templates import TemplateError, pod_body
 from gangsched.kube.read.wire import WirePod
 from gangsched.kubectl.plan.answer import PlanAnswer
 from gangsched.kubectl.plan.manifests import ManifestGang, gang_of
@@ -75,8 +76,8 @@ def _added(
         for index in range(pod_set.count):
             body = _pod(pod_set.template, f"{UID}{pod_set.name}-{index}", namespace, taken.taken_at, settings, values)
             if not wanted.declared:
-                body["metadata"]["annotations"][keys.NAME] = gang.partition("/")[2]
-                body["metadata"]["annotations"][keys.MIN[0]] = str(wanted.min_member or wanted.pods)
+                named = {keys.NAME: gang.partition("/")[2], keys.MIN[0]: str(wanted.min_member or wanted.pods)}
+                body["metadata"]["annotations"] = {**body["metadata"].get("annotations", {}), **named}
             pods.append(msgspec.Raw(msgspec.json.encode(body)))
     there = [raw for raw in taken.resources.get("pods", ()) if not _waits_in(raw, gang)]
     resources = {**taken.resources, "pods": [*there, *pods]}
@@ -94,23 +95,18 @@ def _pod(
     template: Mapping[str, Any], name: str, namespace: str, now: str, settings: Settings, values: Mapping[str, int]
 ) -> dict[str, Any]:
     """The pod as an API server would make it, of our scheduler name if the template's is not one of ours."""
-    metadata, spec = template.get("metadata") or {}, dict(template["spec"])
-    if spec.get("schedulerName") not in settings.scheduler_names:
-        spec["schedulerName"] = settings.scheduler_names[0]
-    class_name = str(spec.get("priorityClassName") or "")
+    class_name = str(template["spec"].get("priorityClassName") or "")
     if class_name and class_name not in values:
         raise CannotAnswer(f"There is no PriorityClass {quote(class_name)}, or you may not read it.")
-    spec["priority"] = values.get(class_name, 0)
-    for field in ("containers", "initContainers"):
-        spec[field] = [_with_requests(each) for each in spec.get(field) or ()]
-    marks = {key: dict(metadata.get(key) or {}) for key in ("labels", "annotations")}
-    identity = {"name": name, "namespace": namespace, "uid": name, "creationTimestamp": now}
-    body = {"metadata": {**marks, **identity}, "spec": spec, "status": {"phase": "Pending"}}
+    priority = values.get(class_name, 0)
     try:
+        body = pod_body(template, namespace=namespace, name=name, created=now, priority=priority)
         msgspec.json.decode(msgspec.json.encode(body), type=WirePod)
-    except msgspec.ValidationError as error:
+    except (TemplateError, msgspec.ValidationError) as error:
         raise CannotAnswer(f"A pod template is not understood: {error}.") from error
-    return body
+    if body["spec"].get("schedulerName") not in settings.scheduler_names:
+        body["spec"]["schedulerName"] = settings.scheduler_names[0]
+    return {**body, "status": {"phase": "Pending"}}
 
 
 def _waits_in(raw: msgspec.Raw, gang: str) -> bool:
@@ -119,13 +115,6 @@ def _waits_in(raw: msgspec.Raw, gang: str) -> bool:
     if body["spec"].get("nodeName"):
         return False
     return f"{body['metadata'].get('namespace')}/{gang_of(body)}" == gang
-
-
-def _with_requests(container: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Limits are requests where there are none (pkg/apis/core/v1/defaults.go, SetDefaults_Pod)."""
-    resources = container.get("resources") or {}
-    requests = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
-    return {**container, "resources": {**resources, "requests": requests}} if requests else container
 
 
 def _id(body: Mapping[str, Any]) -> str:
