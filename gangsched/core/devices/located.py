@@ -29,7 +29,7 @@ class DeviceKind:
 
     def named(self, text: str, claims: Sequence[str]) -> str:
         """Replace the placeholders `#n` in a message with the names of a pod's claims."""
-        for number, name in enumerate(claims):
+        for number, name in reversed(list(enumerate(claims))):  # `#1` is also the beginning of `#10`
             text = text.replace(f"claim /#{number}", f"claim {name}")
         return text
 

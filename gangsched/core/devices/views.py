@@ -51,7 +51,9 @@ class Views:
         for number, scope in enumerate(numbers):
             for node in _nodes(scope, table, matching):
                 seen[node].append(number)
-        keys: dict[tuple[int, ...], int] = {}
+        # Seeing nothing is view 0 whether or not a node does: results are kept by the numbers of views, and a node that
+        # comes first in the table must not shift them.
+        keys: dict[tuple[int, ...], int] = {(): 0}
         self.of: Ints = np.array([keys.setdefault(tuple(each), len(keys)) for each in seen], dtype=np.int64)
         self.sees: Bools = np.array([bool(key or everywhere) for key in keys], dtype=np.bool_)[self.of]
         self.example = {int(view): node for node, view in reversed(list(enumerate(self.of)))}

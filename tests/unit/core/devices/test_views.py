@@ -45,11 +45,11 @@ def test_nodes_that_see_the_same_have_one_view() -> None:
     found = views(
         [part("y", of_zone("y"), "g0"), part("all", NodeScope(everywhere=True), "g0"), part("n0", NodeScope("n0"))]
     )
-    assert found.of.tolist() == [0, 0, 1, 1]
+    assert found.of.tolist() == [1, 1, 0, 0]
     assert found.sees.all()
-    names = [["/".join(each.id) for pool in found.pools((view,)) for each in pool.devices] for view in (0, 1)]
+    names = [["/".join(each.id) for pool in found.pools((view,)) for each in pool.devices] for view in (1, 0)]
     assert names == [["d/all/g0", "d/y/g0"], ["d/all/g0"]]
-    both = [each.id[1] for pool in found.pools((0, 1)) for each in pool.devices if each.here]
+    both = [each.id[1] for pool in found.pools((1, 0)) for each in pool.devices if each.here]
     assert both == ["all"]
     two = views(
         [part("a", NodeScope("n0"), "g0", pool="p", slices=2), part("b", NodeScope("n1"), "g1", pool="p", slices=2)]
@@ -176,3 +176,19 @@ def test_a_place_is_what_is_seen_there() -> None:
         for place in (ClaimPlace("n0"), ClaimPlace("", (0,)), ClaimPlace("n0", (0,)))
     ]
     assert seen == [["n0"], ["net"], ["n0", "net"]]
+
+
+def test_a_node_without_a_view_changes_none_of_the_others() -> None:
+    """A node that sees no pool may come first in the order of nodes; what was searched still means the same views."""
+    pools = [JointPool("in-y", [device("g0", "a")], "y"), JointPool("in-z", [device("g1", "a")], "z")]
+    cluster = Cluster([[], []], pools=pools, zones="yz")
+    cluster.index.hold("other", (DeviceResult("r", ("d", "in-y", "g0")),))
+    pods = [cluster.ask(request())]
+    assert [each.node for each in cluster.decide(pods).binds] == ["n1"]
+    cluster.nodes.insert(0, node("a0"))
+    cluster.nodes[2] = node("n1", labels={ZONE: "z"}, unschedulable=True)
+    assert not cluster.decide(pods).binds
+    cluster.nodes[2] = node("n1", labels={ZONE: "z"})
+    (placement,) = cluster.decide(pods).binds
+    assert placement.node == "n1"
+    assert [each.id[1] for claim in placement.claims for each in claim.allocation.results] == ["in-z"]
