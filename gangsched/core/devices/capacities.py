@@ -26,6 +26,7 @@ def taken_amounts(request: DeviceRequest, device: Device) -> dict[str, int] | No
     asked = dict(request.amounts)
     if not asked.keys() <= device.capacity.keys():
         return None
+    # A shared device consumes an amount of every capacity, also of those that the request does not name.
     taken = {name: _taken(asked.get(name), capacity) for name, capacity in device.capacity.items()}
     for name, amount in taken.items():
         if amount < 0:
@@ -47,6 +48,7 @@ def _taken(asked: int | None, capacity: Capacity) -> int:
         return asked
     if policy.least is not None:
         return _in_range(asked, policy.least, policy)
+    # The smallest valid value that suffices; a larger request stays as it is, and `_forbidden` rejects it.
     return next((value for value in policy.values if asked <= value), asked)
 
 
@@ -59,6 +61,7 @@ def _in_range(asked: int, least: int, policy: RequestPolicy) -> int:
     if (unit == _MILLI and asked % unit) or asked > _LARGEST * unit:
         raise DeviceFault("the requested capacity is too large or too fine for the device's validRange")
     step, first = _up(policy.step, unit), _up(least, unit)
+    # -(-a // b) rounds up; floats would lose exactness above 2^53.
     rounded = first + -(-(_up(asked, unit) - first) // step) * step
     if rounded > _LARGEST:
         raise DeviceFault("the requested capacity is too large or too fine for the device's validRange")
@@ -66,6 +69,7 @@ def _in_range(asked: int, least: int, policy: RequestPolicy) -> int:
 
 
 def _forbidden(amount: int, policy: RequestPolicy | None) -> bool:
+    # The default is always permitted, even outside the range.
     if policy is None or amount == policy.default:
         return False
     if policy.least is None:
@@ -82,6 +86,7 @@ def _forbidden(amount: int, policy: RequestPolicy | None) -> bool:
 
 def _unit(policy: RequestPolicy) -> int:
     given = [each for each in (policy.least, policy.most, policy.step) if each is not None]
+    # Thousandths if all bounds then fit into an int64, otherwise whole numbers, as kube-scheduler computes ranges.
     return _MILLI if all(each % _MILLI == 0 and abs(each) // _MILLI <= _LARGEST for each in given) else NANOS
 
 

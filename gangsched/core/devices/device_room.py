@@ -18,6 +18,7 @@ from gangsched.core.devices.states import StateIds, States
 from gangsched.model.devices import DeviceClaim
 
 _MOST_KINDS: Final = 1_000
+# States are numbered per kind of pod; the numbers are dropped together, since keys consist of them.
 _MOST_STATES: Final = 100_000
 
 
@@ -49,10 +50,12 @@ class DeviceRooms:
         """
         kind = self._kind(questions, claims)
         states = States(questions, use, claims, kind.ids)
+        # Part of the key: the same state searched for fewer pods may end with a smaller room.
         most = states.at_most(claims, most)
         key = (states.key(), most)
         known = kind.rooms.get(key)
         if known is not None:
+            # Computing the state was work, the search was not.
             return known._replace(steps=states.steps)
         found = kind.rooms[key] = _searched(DeviceSearch(states, [claims] * most, alike=True))
         return found._replace(steps=found.steps + states.steps)
@@ -60,6 +63,7 @@ class DeviceRooms:
     def _kind(self, questions: Questions, claims: Sequence[DeviceClaim]) -> _RoomsOfKind:
         asked = tuple((claim.requests, claim.constraints) for claim in claims)
         names = {request.class_name for requests, _ in asked for group in requests for request in group}
+        # The classes themselves, not their names: a class that changes gives new answers for the same request.
         key = (asked, tuple(questions.classes.get(name) for name in sorted(names)))
         kind = self._kinds.get(key)
         if kind is None or len(kind.ids) > _MOST_STATES:
@@ -72,6 +76,7 @@ class DeviceRooms:
 def _searched(search: DeviceSearch) -> DeviceRoom:
     try:
         if search.found():
+            # The room of a node only counts pods; the devices of each are chosen at the end of the plan.
             search.give_back()
     except SearchEnded:
         return DeviceRoom(search.deepest, True, MOST_STEPS)

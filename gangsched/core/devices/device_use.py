@@ -48,10 +48,10 @@ class DeviceUse:
         self._items: dict[str, PlacedClaims] = {}
         self._on: dict[int, set[str]] = {}  # items by node
         self._joint: set[str] = set()  # items that may use devices of several nodes
-        self._ordered = 0
+        self._ordered = 0  # next order of an item
         self._free: dict[int, frozenset[str]] = {}  # claims that are freed
         self._moved: list[int] = []  # nodes
-        self._joint_moves = 0
+        self._joint_moves = 0  # a version: joint rooms are stale once it grows
         self._touched: dict[DeviceKind, Bools] = {}
         self._unsolved: set[int] = set()  # nodes
         self._columns: dict[DeviceKind, _PlanColumn] = {}
@@ -97,7 +97,7 @@ class DeviceUse:
 
     def _move(self, nodes: Iterable[int], *, is_joint: bool) -> None:
         self._moved += nodes
-        self._unsolved.update(nodes)
+        self._unsolved.update(nodes)  # devices are chosen again for all pods there
         if is_joint:
             self._joint_moves += 1
             self._unsolved.update(node for uid in self._joint if uid in self._items for node in self._items[uid].nodes)
@@ -116,7 +116,7 @@ class DeviceUse:
                     column.room[column.is_pure & (self._views.of == self._views.of[node])] = column.room[node]
         faults = (fault for node, fault in self._faults_of(kind) if wanted[node] > 0)
         self._faults[kind] = next(faults, None)
-        found: Ints = np.maximum(column.room, 0)
+        found: Ints = np.maximum(column.room, 0)  # UNKNOWN is -1
         return found
 
     def fault(self, kind: DeviceKind) -> NodeRoom | None:
@@ -375,7 +375,7 @@ class DeviceUse:
         views = self._views
         if views is None or not self.is_shared(kind):
             return room
-        own = np.where(views.sees, room, 0)
+        own = np.where(views.sees, room, 0)  # nodes without a view share nothing
         seen = [view for view in np.unique(views.of[own > 0]).tolist() if self._touches(kind, views)[view]]
         if len(seen) > MOST_VIEWS:
             return np.maximum(room, int(own.sum()))  # a bound: all are tried
@@ -406,7 +406,7 @@ class DeviceUse:
             return False
         last = next(reversed(moved.values()))
         asked, nodes = (last.kind, last.nodes) if kind is None else (kind, (node,))
-        is_joint = kind is None or self._is_joint(kind, nodes)
+        is_joint = kind is None or self._is_joint(kind, nodes)  # a shared claim alone always spans nodes
         competing = self._competing(last.kind, last.nodes, is_joint=True, moved=moved)
         if kind is not None:
             beside = self._competing(kind, nodes, is_joint=is_joint, moved=moved)

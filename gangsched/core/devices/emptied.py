@@ -21,7 +21,9 @@ class EmptiedIndex(DeviceIndex):
 
     def __init__(self, index: DeviceIndex) -> None:
         super().__init__()
+        # Shared by reference: whatever replaces one of these objects must drop `index.emptied` (`_reclassified`).
         self.classes, self.extended = index.classes, index.extended
+        # The only difference to the index: claims of pods that do not end with their node hold nothing here.
         self.holders, self.invalid = index.lasting, index.invalid
         self.slices, self._rules, self._pools, self._entire = index.slices, index._rules, index._pools, index._entire
         self._answers, self._rooms, self._kinds = index._answers, index._rooms, index._kinds

@@ -13,5 +13,6 @@ def served_by(classes: Iterable[DeviceClass]) -> Mapping[str, str]:
     for each in sorted(classes, key=lambda each: (-each.creation_s, each.name)):
         if each.extended_resource:
             found.setdefault(each.extended_resource, each.name)
+        # Every class also serves the implicit resource of its name (KEP-5004).
         found[CLASS_PREFIX + each.name] = each.name
     return found

@@ -17,6 +17,7 @@ class Held:
         self.shared: set[DeviceId] = set()
         self.amounts: dict[DeviceId, dict[str, int]] = {}
         for each in results:
+            # Administrator access neither takes a device nor needs it to be free.
             if each.admin:
                 continue
             if not each.share:
@@ -44,6 +45,7 @@ class Use:
         self.devices = tuple(each for pool in pools for each in pool.devices)
         self.held = [each.id in held.whole for each in self.devices]
         self.holders: list[set[int]] = [set() for _ in self.devices]
+        # At most 1 of those that claims hold: only the step from no share to the first one consumes counters.
         self.shares = [int(each.id in held.shared) for each in self.devices]
         self.used: list[dict[str, int]] = [
             {**dict.fromkeys(each.device.capacity, 0), **held.amounts.get(each.id, {})} for each in self.devices
@@ -51,6 +53,7 @@ class Use:
         self.left: dict[tuple[PoolId, Counter], int] = {}
         for pool in pools:
             self.left.update({(pool.id, counter): amount for counter, amount in pool.counters.items()})
+            # Devices that this node cannot use consume the same counters, so they count as well.
             for each in (*pool.devices, *pool.elsewhere):
                 if held.any_of(each.id):
                     self._consume(each, 1)
@@ -81,6 +84,7 @@ class Use:
 
     def take(self, at: int, claim: int, amounts: Mapping[str, int]) -> None:
         """Allocate the device to a claim or, if it is shared, these amounts of it."""
+        # Before the share is counted, and in `give_back` after it was removed: both must see the first share.
         if self.consumes(at):
             self._consume(self.devices[at], 1)
         if not self.devices[at].device.shared:

@@ -30,6 +30,7 @@ class Holders:
         if results:
             self._results[claim] = results
         for each in results:
+            # A claim may hold several shares of one device, each with amounts of its own.
             self._holders[each.id][claim] = tuple(other for other in results if other.id == each.id)
         return before
 
@@ -57,11 +58,14 @@ class Holders:
         for each in results:
             name, at = "/".join(each.id), index.get(each.id)
             holders = self._holders.get(each.id, {})
+            # Two claims with administrator access may share a device with anybody.
             others = [key for key, had in holders.items() if key != claim and not all(one.admin for one in had)]
             if others and not each.share:
                 return f"device {name} is also allocated to {min(others)}"
+            # The slice is gone, or not read: whether its device has enough left cannot be told.
             if at is None:
                 continue
+            # The claim's own amounts are part of `use` already, so it asks for nothing more.
             nothing = dict.fromkeys(use.devices[at].device.capacity, 0)
             if use.devices[at].pool in use.overdrawn or not use.has_amounts(at, nothing):
                 return f"device {name} is allocated beyond its capacity"

@@ -88,6 +88,7 @@ def matcher(
 
     def matches(device: PoolDevice) -> bool:
         seen = device.seen
+        # A device whose versions cannot be parsed is kept: kube-scheduler reports its error for the pod.
         return isinstance(seen, str) or any(all(answers.answer(each, seen) for each in own) for own in sources)
 
     return matches
@@ -115,6 +116,7 @@ def may_use(questions: Questions, claim: DeviceClaim) -> bool:
     """Whether some request matches a device, or is in error where there are some."""
     try:
         return any(
+            # A request for all devices fails on such a pool, so the pod is affected even though nothing matches.
             (asked.request.mode == ALL and any(pool.incomplete or pool.invalid for pool in questions.pools))
             or any(questions.matches(asked, at, claim) for at in range(len(questions.devices)))
             for alternatives in questions.asked(claim)

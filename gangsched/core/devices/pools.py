@@ -21,6 +21,7 @@ from gangsched.model.devices import Attribute, Counter, Device, DeviceId, Device
 from gangsched.model.objects import Node, Taint, Toleration
 
 PoolId: TypeAlias = tuple[str, str]
+# Large enough to never limit anything, small enough that sums over nodes stay far below 2^63.
 MANY: Final = 10**6
 """Allocations of devices of which each can be shared: more than the pods of a node have."""
 
@@ -42,6 +43,7 @@ class PoolDevice:
         """Driver and name of the device's pool."""
         return self.id[:2]
 
+    # Selectors are the only reader; most devices are never asked about.
     @cached_property
     def seen(self) -> Mapping[str, Any] | str:
         """The variable `device` of selectors, or the error in one of its versions."""
@@ -100,6 +102,7 @@ class SliceIndex:
 
     def apply(self, item: ResourceSlice) -> set[str]:
         """Add or replace a slice."""
+        # A slice may move to another pool or node, so the old one is removed as if it had been deleted.
         changed = self.drop(item.name)
         self._slices[item.name] = item
         pool = (item.driver, item.pool)
@@ -109,7 +112,9 @@ class SliceIndex:
         self._named[pool][item.scope.node] += 1
         (self._local[item.scope.node] if item.scope.node else self._joint)[item.name] = item
         self._count_unhomed(item, +1)
+        # One slice that names another node, or none, makes the whole pool joint: its counters are shared.
         (self.joint.discard if self.home(pool) else self.joint.add)(pool)
+        # "" is not a node: it stands for pools of several nodes, which `DeviceIndex` handles by itself.
         return (changed | {self.home(pool)}) - {""}
 
     def drop(self, name: str) -> set[str]:
@@ -155,6 +160,7 @@ class SliceIndex:
 
     def offered(self, node: str) -> int:
         """An upper limit of the number of allocations of devices that slices allow on a node together."""
+        # Not only the newest generation: an upper limit may be too large, and this is asked for every node.
         devices = [device for each in self._local.get(node, {}).values() for device in each.devices]
         return MANY if any(device.shared for device in devices) else len(devices) + self.offered_anywhere
 
@@ -200,6 +206,7 @@ class SliceIndex:
         for each in self._local.get(name, {}).values():
             if not each.ignored:
                 reached[each.driver, each.pool].append(each)
+        # Joint pools are seen through views, so that thousands of equal nodes share one search.
         own = {pool: slices for pool, slices in reached.items() if self.home(pool)}
         return self._sorted(own, Node(name=name))
 
@@ -215,6 +222,7 @@ class SliceIndex:
     def entire(self, pool: PoolId) -> Pool:
         """All devices of a pool, whichever nodes can use them."""
         slices = [each for each in self._pools.get(pool, {}).values() if not each.ignored]
+        # Older generations are leftovers of a driver's update; kube-scheduler ignores them as well.
         newest = max((each.generation for each in slices), default=0)
         here = sorted((each for each in slices if each.generation == newest), key=lambda each: each.name)
         return self._built(pool, here, [], Node(name=""))
@@ -235,6 +243,7 @@ class SliceIndex:
         here = [each for each in slices if each.generation == generation]
         count = here[0].slices
         others: list[ResourceSlice] = []
+        # The node reaches only some of the slices: whether the pool is complete depends on the others.
         if len(here) != count:
             pool = self._pools[key].values()
             if any(each.generation > generation for each in pool):
@@ -254,9 +263,11 @@ class SliceIndex:
                 sets[name] += 1
                 counters.update({(name, counter): amount for counter, amount in amounts})
         devices = [(each, device) for each in here if not each.counters for device in each.devices]
+        # Since Kubernetes 1.35 a slice has either counter sets or devices.
         shared = (each for each in others if not each.counters)
         elsewhere = [(each, device) for each in shared for device in each.devices if device.counters]
         names = Counts(device.name for _, device in devices)
+        # The order of these checks is kube-scheduler's: the first message is the one that users see.
         invalid = next((f"duplicate device name {name}" for name, count in names.items() if count > 1), "")
         invalid = invalid or next(
             (f"duplicate counter set name {name}" for name, count in sets.items() if count > 1), ""
@@ -293,6 +304,7 @@ class SliceIndex:
 
 def in_order(pools: Iterable[Pool]) -> tuple[Pool, ...]:
     """Pools in the order in which kube-scheduler tries them."""
+    # False sorts first: devices with binding conditions are the last resort of kube-scheduler 1.37.
     return tuple(sorted(pools, key=lambda pool: (_conditional(pool), pool.id)))
 
 
@@ -301,6 +313,7 @@ def _conditional(pool: Pool) -> bool:
 
 
 def _reaches(part: ResourceSlice, node: Node) -> bool:
+    # With per-device scopes, the slice is reached if any of its devices is.
     if part.scope.given:
         return _matches(part.scope, node)
     return part.per_device and any(_matches(device.scope, node) for device in part.devices)

@@ -61,6 +61,7 @@ class Questions:
         found, least = [], 0
         for alternatives in claim.requests:
             found.append([self._one(claim, request) for request in alternatives])
+            # The claim is in error only if even its smallest alternatives exceed the limit.
             fewest = min(each.count for each in found[-1])
             if fewest > MOST_DEVICES_OF_A_CLAIM - least:
                 raise DeviceFault(
@@ -75,6 +76,7 @@ class Questions:
         found = asked.verdicts[at]
         if found is None:
             each = self._as_seen(at, claim)
+            # Cached per device: alternatives, pods and backtracking ask the same question thousands of times.
             found = (
                 each is not None
                 and not each.device.unknown
@@ -108,13 +110,16 @@ class Questions:
                     raise DevicesUnsupported(
                         f"selector #{number} of {owner} uses {unknown}, which gangsched does not support"
                     )
+        # None: not evaluated yet. Most searches end before they have seen all devices.
         asked = Asked(request, of_class, request.count, [None] * len(self.devices))
         if request.mode == ALL:
             asked.every = tuple(self._all(asked, claim, who))
+            # Zero is possible, and is no error: kube-scheduler then rejects the node (`_devices`).
             asked.count = len(asked.every)
         return asked
 
     def _all(self, asked: Asked, claim: DeviceClaim, who: str) -> list[int]:
+        # "All" cannot be answered from a pool that is being rewritten, contradicts itself, or was cut.
         for pool in self.pools_of.get(id(claim), self.pools):
             name = "/".join(pool.id)
             if pool.incomplete or pool.invalid:

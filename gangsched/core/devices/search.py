@@ -18,8 +18,10 @@ from gangsched.core.devices.questions import Asked
 from gangsched.core.devices.states import States
 from gangsched.model.devices import MOST_DEVICES_OF_A_CLAIM, Attribute, DeviceClaim, DeviceResult
 
+# 5 to 19 ms for hostile claims, once 45 ms with 3,072 evaluations of selectors (decision 0085).
 MOST_STEPS: Final = 2_000
 """Steps of one search."""
+# Passing over a device costs a comparison, a step a whole level of the search.
 _SKIPPED_A_STEP: Final = 16
 """Devices that are passed over without a question."""
 _DEEPEST: Final = 150
@@ -67,6 +69,7 @@ class DeviceSearch:
         self._asked = [states.asked(claim) for claim in self._claims]
         self.left = most_steps
         self.deepest = 0
+        # Pods that are left with a state that was tried before end as they did then (decision 0085).
         self._more: dict[Hashable, int | None] = {}
         """How many more pods had devices with units of these states; None while that is searched."""
         self._depth = 0
@@ -110,6 +113,7 @@ class DeviceSearch:
         self.deepest = max(self.deepest, number)
         if number == self._pods:
             return Status.FOUND
+        # Pods that ask the same are interchangeable, so for them only the state matters and not how many came before.
         key = (0 if self._alike else number, self._states.key())
         if key in self._more:
             more = self._more[key]
@@ -117,7 +121,9 @@ class DeviceSearch:
             reached = self._pods if more is None else min(self._pods, number + more)
             self.deepest = max(self.deepest, reached)
             return Status.FOUND if reached == self._pods else Status.NOT_FOUND
+        # Set before the descent: a pod that takes nothing reaches the same state again, and must not recurse forever.
         self._more[key] = None
+        # `deepest` measures the descent below; the maximum of both is restored afterwards.
         before, self.deepest = self.deepest, number
         try:
             status = self._request(claim, 0)
@@ -131,10 +137,12 @@ class DeviceSearch:
         begins = number == len(self._asked[claim])
         while number == len(self._asked[claim]):
             claim, number = claim + 1, 0
+            # A pod begins: remembering works per pod, since constraints and limits are within one claim.
             if claim in self._first_of_pod:
                 status = self._pod(claim)
                 return Status.NOT_FOUND if status is Status.TOO_MANY else status
         alternatives = self._asked[claim][number]
+        # Unless some alternative fails for lack of devices, the reason is the limit of the claim.
         status = Status.TOO_MANY
         for asked in alternatives:
             found = self._devices(claim, number, asked, 0, 0)
@@ -146,6 +154,7 @@ class DeviceSearch:
     def _devices(self, claim: int, number: int, asked: Asked, index: int, start: int) -> Status:
         """Take the remaining devices of a request, from the place `start` on, and all after it."""
         self._charge(1)
+        # Mode All requires at least one device.
         if asked.every is not None and not asked.every:
             return Status.NOT_FOUND
         if asked.count - index > MOST_DEVICES_OF_A_CLAIM - len(self._results[claim]):
@@ -158,6 +167,7 @@ class DeviceSearch:
             if self._is_taken(claim, asked, at) or not self._questions.matches(asked, at, self._claims[claim]):
                 skipped += 1
                 continue
+            # With administrator access a device can be taken twice, so equal units are no longer interchangeable.
             if not self._states.admin and at in self._states.place:
                 unit, position = self._states.place[at]
                 like = (self._states.states[unit], position)
@@ -168,6 +178,7 @@ class DeviceSearch:
             status = self._with(claim, number, asked, index, at)
             if status is not Status.NOT_FOUND:
                 return status
+        # Also in vain: a node with thousands of taken devices must not be free of charge.
         self._charge(skipped // _SKIPPED_A_STEP)
         return Status.NOT_FOUND
 
@@ -211,6 +222,7 @@ class DeviceSearch:
         if self._is_taken(claim, asked, at):
             return None
         amounts = self._questions.amounts(asked, at)
+        # Order of the checks as in kube-scheduler: which of them fails first decides the pod's message.
         if asked.every is None and (amounts is None or not self._use.has_amounts(at, amounts)):
             return None
         if self._use.consumes(at) and not self._use.has_counters(at):

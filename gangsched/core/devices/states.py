@@ -21,6 +21,7 @@ StateIds: TypeAlias = dict[Hashable, int]
 """Numbers of unit states, so that they are compared and sorted fast."""
 
 
+# Each request asks each of 128 devices: 3,072 evaluations are the costliest node (decision 0085).
 MOST_REQUESTS: Final = 24
 """Requests and alternatives of claims that are searched together: each is asked about each device."""
 _QUESTIONS_A_STEP: Final = 4
@@ -38,6 +39,7 @@ class States:
         self.use = use
         self._ids = ids
         self.faulty = False
+        # By identity: members with equal claims have claims of their own.
         distinct = {id(claim): claim for claim in claims}
         self._asked = {key: questions.asked(claim) for key, claim in distinct.items()}
         self._requests = [
@@ -48,6 +50,7 @@ class States:
         self._attributes = [each.attribute for claim in distinct.values() for each in claim.constraints]
         self.admin = any(each.request.admin for _, each in self._requests)
         kinds = [self._kind(questions, at, each) for at, each in enumerate(questions.devices)]
+        # Devices that no request may use do not matter, so nodes that differ only in them have equal states.
         places = [at for at, kind in enumerate(kinds) if kind is not None]
         self._units = _units(questions.devices, places)
         self._counters: list[tuple[tuple[PoolId, Counter], ...]] = []
@@ -61,6 +64,7 @@ class States:
                 for each in (questions.devices[at] for at in unit)
             ]
             counters = tuple(dict.fromkeys(counter for each in needed for counter, _ in each))
+            # Positions instead of names: GPU 0 and GPU 1 have counter sets of different names and are alike.
             index = {counter: position for position, counter in enumerate(counters)}
             self._counters.append(counters)
             consumed = tuple(tuple((index[counter], amount) for counter, amount in each) for each in needed)
@@ -75,6 +79,7 @@ class States:
 
     def key(self) -> Hashable:
         """The states of all units, sorted, unless a fault makes the order of the devices matter."""
+        # Sorted, so that nodes with the same units in another order share the answer.
         return tuple(self.states) if self.faulty else tuple(sorted(self.states))
 
     def asked(self, claim: DeviceClaim) -> list[list[Asked]]:
@@ -91,6 +96,7 @@ class States:
         once. It is at least 1 if a selector cannot be evaluated, which kube-scheduler finds before it lacks devices.
         """
         places = [at for unit in self._units for at in unit]
+        # One device may serve many pods then, so the number of devices is no bound.
         if self.admin or any(self.use.devices[at].device.shared for at in places):
             return pods
         fewest = sum(min(each.count for each in group) for claim in claims for group in self.asked(claim))
@@ -105,6 +111,7 @@ class States:
                 amounts = questions.amounts(asked, at) if questions.matches(asked, at, claim) else None
             except DeviceFault:
                 self.faulty = True
+                # Unlike any other device: which one is met first decides whether the pod is in error.
                 return ("fault", at)
             closed = any(prevents(taint, asked.request.tolerations) for taint in found.taints)
             every = asked.every is not None and at in asked.every
@@ -125,6 +132,7 @@ class States:
             for at in self._units[number]
         )
         left = tuple(use.left[counter] for counter in self._counters[number])
+        # Small numbers compare and hash faster than the nested tuples, which the search does at each step.
         return self._ids.setdefault((self._unchanging[number], taken, left), len(self._ids))
 
 
@@ -141,9 +149,11 @@ def _units(devices: Sequence[PoolDevice], places: list[int]) -> list[list[int]]:
 
     for at in places:
         root[at] = at
+        # Union-find: devices that share a counter set, directly or through others, are one unit.
         sets = {(devices[at].pool, counter[0]) for counter, _ in devices[at].device.counters}
         for each in sets:
             for other in of_set.setdefault(each, [])[:1]:
+                # The smaller place becomes the root, so units are in the order of their first device.
                 one, two = sorted((find(at), find(other)))
                 root[two] = one
             of_set[each].append(at)

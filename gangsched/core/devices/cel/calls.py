@@ -19,6 +19,7 @@ from gangsched.core.devices.cel.versions import Quantity, SemanticVersion, norma
 Function: TypeAlias = Callable[..., Value]
 
 _CHARACTERS_A_STEP: Final = 16
+# Hostile texts took seconds while a pattern that is made during the evaluation was free of charge.
 _STEPS_A_STATE: Final = 8
 """Cost of making one state of a pattern."""
 _STEPS_A_VALUE: Final = 16
@@ -64,8 +65,10 @@ def _matches(charge: Charge, text: Value, source: Value) -> bool:
     _need(source, str)
     charge(1 + len(source))
     try:
+        # A constant pattern is compiled with the selector; this one depends on the device.
         compiled = pattern(source)
     except UnknownToSelectors as unknown:  # a pattern that is made while the selector is evaluated
+        # As much as the largest pattern: how far the compilation got is unknown.
         charge(_STEPS_A_STATE * MOST_STATES)
         raise SelectorError(f"uses {unknown}, which gangsched does not support") from unknown
     charge(_STEPS_A_STATE * compiled.size)
@@ -101,6 +104,7 @@ def _position(charge: Charge, text: Value, part: Value, start: Value, *, last: b
         if start >= len(text):
             return -1
     if last:
+        # The match may begin at `start` and extend beyond it.
         return int(text.rfind(part) if start is None else text.rfind(part, 0, start + len(part)))
     return int(text.find(part, start or 0))
 
@@ -117,6 +121,7 @@ def _replace(charge: Charge, text: Value, old: Value, new: Value, most: Value = 
     for value in (text, old, new):
         _need(value, str)
     _need(most, int)
+    # Go replaces "" before each character and at the end, as Python does.
     count = text.count(old) if old else len(text) + 1
     _charge(charge, text)
     charge(1 + min(count, most if most >= 0 else count) * len(new) // _CHARACTERS_A_STEP)
@@ -128,6 +133,7 @@ def _split(charge: Charge, text: Value, separator: Value, most: Value = -1) -> t
     _need(separator, str)
     _need(most, int)
     charge(1 + len(text))
+    # Go's SplitN: 0 gives nothing, 1 the whole text; Python's maxsplit counts cuts instead.
     if most in {0, 1}:
         return (text,) if most else ()
     if separator:
@@ -151,6 +157,7 @@ def _substring(charge: Charge, text: Value, start: Value, end: Value = None) -> 
 def _char_at(charge: Charge, text: Value, at: Value) -> str:
     _need(text, str)
     _need(at, int)
+    # The end is a valid index and gives "" (cel-go, strings.charAt).
     if not 0 <= at <= len(text):
         raise SelectorError(f"index out of range: {at}")
     return str(text[at : at + 1])
@@ -219,12 +226,14 @@ def _of_quantity(function: Callable[..., Value]) -> Function:
 
 def _to_int(charge: Charge, value: Value) -> int:
     if type(value) is float:
+        # Open at both ends as in cel-go: 2^63 as a double is out of range, and so is -2^63.
         if math.isnan(value) or not -(2.0**63) < value < 2.0**63:
             raise SelectorError("integer overflow")
         return int(value)
     _need(value, int, str)
     if type(value) is int:
         return value
+    # int() also accepts underscores, blanks and digits of other scripts, which strconv.ParseInt does not.
     digits = value[1:] if value[:1] in {"+", "-"} else value
     if not (digits.isascii() and digits.isdigit() and len(value) <= 64 and -(2**63) <= int(value) < 2**63):
         raise SelectorError(f'"{value[:64]}" is not an integer')
@@ -245,6 +254,7 @@ def _to_bool(charge: Charge, value: Value) -> bool:
     _need(value, bool, str)
     if type(value) is bool:
         return value
+    # The spellings of strconv.ParseBool.
     if value in {"true", "TRUE", "True", "t", "T", "1"}:
         return True
     if value in {"false", "FALSE", "False", "f", "F", "0"}:
@@ -293,6 +303,7 @@ def _value(charge: Charge, value: Value) -> Value:
 def _is_sorted(charge: Charge, items: Value) -> bool:
     _need(items, tuple)
     charge(1 + len(items))
+    # Compared with `less` alone, so that equal neighbours count as sorted.
     return not any(less(after, before, charge) for before, after in pairwise(items))
 
 

@@ -69,6 +69,7 @@ def equal(left: Value, right: Value, charge: Charge) -> bool:
     if type(left) in {bool, str}:
         if type(left) is str:
             charge(len(left) // _COMPARED_A_STEP)
+        # Not isinstance: bool is an int in Python, and 1 must not equal true.
         return type(left) is type(right) and bool(left == right)
     charge(1 + (len(left) if isinstance(left, tuple | Mapping) else 0))
     if isinstance(left, tuple):
@@ -198,6 +199,7 @@ def _integers(sign: str, left: int, right: int) -> int:
             return _bounded(left - right)
         case "*":
             return _bounded(left * right)
+    # Python's // rounds down, Go's division towards zero.
     quotient = abs(left) // abs(right) * (1 if (left < 0) == (right < 0) else -1)  # towards zero
     _bounded(quotient)
     return quotient if sign == "/" else left - quotient * right

@@ -13,6 +13,7 @@ from typing import Final, TypeAlias
 
 from gangsched.core.devices.cel.faults import UnknownToSelectors
 
+# A step follows all states at once, so this also bounds the cost of each character.
 MOST_STATES: Final = 3000
 """States of a pattern and the ways between them, repetitions written out."""
 MOST_REPEATED: Final = 1000
@@ -64,6 +65,7 @@ class Pattern:
         self.then: list[int] = []
         self.skips: list[tuple[int, ...]] = []
         self.guard: list[str] = []
+        # Built from the end: each part gets the state that follows it.
         self.accept = self._state()
         self.start = self._alternatives()(self.accept)
         if self._at < len(source):
@@ -117,6 +119,7 @@ class Pattern:
             if repeated:
                 raise UnknownToSelectors("a repetition of a repetition in a pattern")
             repeated = True
+            # Lazy repetition changes which match is found, not whether there is one.
             self._accept("?")  # the shortest match is a match too
             part = self._times(part, *bounds)
         return part
@@ -131,6 +134,7 @@ class Pattern:
         low, comma, high = self._source[self._at + 1 : end].partition(",")
         if not (low.isascii() and low.isdigit() and (not high or (high.isascii() and high.isdigit()))):
             return None  # RE2 reads it as text
+        # Before int(): converting thousands of digits is quadratic.
         if max(len(low), len(high)) > _MOST_DIGITS:
             raise UnknownToSelectors("a repetition of more than 1000 times in a pattern")
         most = (int(high) if high else None) if comma else int(low)
@@ -142,6 +146,7 @@ class Pattern:
     def _times(self, part: Callable[[int], int], least: int, most: int | None) -> Callable[[int], int]:
         def build(after: int) -> int:
             if most is None:
+                # The state must exist before its part, which leads back to it.
                 loop = self._state()
                 self.skips[loop] = (part(loop), after)
                 after = loop
@@ -181,6 +186,7 @@ class Pattern:
 
     def _taking(self, ranges: Ranges) -> Callable[[int], int]:
         edges = _edges(ranges)
+        # A new state at each use: a repetition calls this once per copy.
         return lambda after: self._state(takes=edges, then=after)
 
     def _guarded(self, guard: str) -> Callable[[int], int]:
@@ -189,6 +195,7 @@ class Pattern:
     def _group(self) -> Callable[[int], int]:
         if self._accept("?") and not self._accept(":"):
             name = self._source[self._at :].removeprefix("P")
+            # Names of groups are irrelevant for matching; flags would change it.
             if not name.startswith("<") or ">" not in name:
                 raise UnknownToSelectors("flags in a pattern")
             self._at = self._source.index(">", self._at) + 1
@@ -255,12 +262,14 @@ class Pattern:
         """
         states: set[int] = set()
         for at in range(len(text) + 1):
+            # The start is added at each character: an unanchored match may begin anywhere.
             states = self._passed({*states, self.start}, text, at)
             charge(1 + len(states))
             if self.accept in states:
                 return True
             if at < len(text):
                 code = ord(text[at])
+                # An odd number of edges at or below the character means that it is inside a range.
                 states = {self.then[state] for state in states if bisect_right(self.takes[state] or (), code) % 2}
         return False
 
@@ -282,7 +291,9 @@ class Pattern:
         if guard in {_BEGIN, _END}:
             return at == (0 if guard == _BEGIN else len(text))
         before, after = (
-            each.isascii() and (each.isalnum() or each == "_") for each in (text[at - 1 : at], text[at : at + 1])
+            # RE2's \b knows ASCII words only; at the ends of the text the slice is "", which is no word.
+            each.isascii() and (each.isalnum() or each == "_")
+            for each in (text[at - 1 : at], text[at : at + 1])
         )
         return (before != after) == (guard == _WORD_EDGE)
 

@@ -53,6 +53,7 @@ class Program:
         self._found = found
         self._step = self._compile(parse(source), {})
         shorter = ((path, path[:length]) for path in found for length in range(1, len(path)))
+        # A path is redundant if one of its prefixes is read as a whole.
         covered = {path for path, prefix in shorter if prefix in found}
         self.reads: tuple[Path, ...] = tuple(sorted(found - covered))
 
@@ -60,8 +61,10 @@ class Program:
         """Whether the device matches. Raises SelectorError."""
         frame = Frame(device, self._variables)
         try:
+            # One step per node of the tree; macros charge their bodies once more for each item.
             frame.charge(self._size)
             result = self._step(frame)
+        # A class of its own, so that `||` and `all()` cannot absorb it as an error of one term.
         except TooManyStepsError as ended:
             raise SelectorError(f"takes more than {MOST_STEPS:,} steps") from ended
         if type(result) is not bool:
@@ -72,6 +75,7 @@ class Program:
         self._size += 1
         path = self._path(node, scope)
         if path:
+            # ("attributes", domain, id) is one value; deeper paths only occur inside of it.
             self._found.add(path[:3])
         match node:
             case Literal(value):
@@ -96,6 +100,7 @@ class Program:
             case Let(variable, value, body):
                 place = self._place()
                 bound = self._operand(value, scope)
+                # A variable that is a part of the device keeps its path, so that `reads` stays exact through cel.bind.
                 inner = self._compile(body, {**scope, variable: (place, self._path(value, scope))})
                 return lambda frame: _with(frame, place, bound(frame), inner)
 
@@ -110,6 +115,7 @@ class Program:
             return self._compile(node, scope)
         known = path[:3] in self._found
         step = self._compile(node, scope)
+        # Compiling added the shorter path; unless something else reads it as a whole, it is not read.
         if not known:
             self._found.discard(path[:3])
         return step
@@ -139,6 +145,7 @@ class Program:
         operand = self._operand(node.operand, scope) if read else self._compile(node.operand, scope)
         if isinstance(node, Select):
             field, test = node.field, node.test
+            # A newer API server may know more fields of `device`; to guess an answer would allocate wrongly.
             if self._path(node.operand, scope) == (_DEVICE,) and field not in _FIELDS:
                 raise UnknownToSelectors(f"device.{field[:64]}")
             key: Step = lambda frame: field  # noqa: E731
@@ -176,6 +183,7 @@ class Program:
         function, least, most = (METHODS if node.method else FUNCTIONS).get(name, (None, 0, 0))
         if function is None:
             raise UnknownToSelectors(f"{name[:64]}()")
+        # An overload that gangsched does not know, as the API server has checked the selector already.
         if not least <= len(node.arguments) <= most:
             raise UnknownToSelectors(f"{name}() with {len(node.arguments)} arguments")
         if name == "matches" and isinstance(node.arguments[1], Literal) and isinstance(node.arguments[1].value, str):
@@ -189,6 +197,7 @@ class Program:
         """Compile a constant pattern, so that what is unsupported in it is reported before any device is seen."""
         compiled = pattern(source)
         self._states += compiled.size
+        # The sum of all patterns: many small ones cost as much as a large one.
         if self._states > MOST_STATES:
             raise UnknownToSelectors(f"patterns of more than {MOST_STATES} states")
         return lambda frame: found(frame.charge, text(frame), compiled)

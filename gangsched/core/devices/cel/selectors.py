@@ -17,6 +17,7 @@ from gangsched.core.devices.cel.programs import Path, Program
 Answer: TypeAlias = bool | str
 """Whether the device matches, or the message of the runtime error."""
 
+# Compiling takes up to 19 ms for a hostile selector (decision 0083).
 MOST_PROGRAMS: Final = 4096
 MOST_ANSWERS: Final = 2**18
 _ABSENT: Final = ("absent",)
@@ -40,6 +41,7 @@ class SelectorAnswers:
         program = self._program(source)
         if isinstance(program, str):
             return program
+        # The parts that are read instead of the device: thousands of equal GPUs are one evaluation.
         key = (source, *(_part(path, device) for path in program.reads))
         known = self._answers.get(key)
         if known is None:
@@ -57,6 +59,7 @@ class SelectorAnswers:
             try:
                 program = Program(source)
             except UnknownToSelectors as unknown:
+                # A text in place of a program: what is unsupported is remembered, too.
                 program = str(unknown)
             self._programs[source] = program
         return program
@@ -82,4 +85,5 @@ def _part(path: Path, device: Mapping[str, Value]) -> Hashable:
 def _hashable(value: Value) -> Hashable:
     if isinstance(value, Mapping):
         return tuple((name, _hashable(value[name])) for name in sorted(value))
+    # True == 1 in Python, and both would be the same key.
     return (type(value) is bool, value)

@@ -13,9 +13,11 @@ import msgspec
 from gangsched.core.devices.cel.faults import UnknownToSelectors
 from gangsched.core.devices.cel.tokens import Token, tokens
 
+# Python's recursion limit is 1,000 frames, of which each level takes several.
 DEEPEST: Final = 50
 """Levels of nesting: evaluation recurses as deep."""
 _INT_MAX: Final = 2**63 - 1
+# `optional.of(x)` is a function; `device.of(x)` would be a method of a value.
 _QUALIFIED: Final = frozenset({"cel", "optional", "sets", "strings", "ip", "cidr", "math", "base64", "regex", "lists"})
 """Names before a dot that belong to a function's name."""
 _KEYWORDS: Final = {"true": True, "false": False, "null": None}
@@ -185,6 +187,7 @@ class _Parser:
             heights.append(self._height)
         if len(terms) == 1:
             return terms[0]
+        # A chain is one level above its highest term, however many terms it has.
         self._above(*heights)
         return Chain(sign, tuple(terms))
 
@@ -205,6 +208,7 @@ class _Parser:
             return self._member()
         self._deeper()
         sign = self._take().text
+        # -9223372036854775808 is a valid literal, although its positive part is not.
         if sign == "-" and type(self._next.value) in {int, float}:
             self._stream[self._at] = Token("literal", self._next.text, -(self._next.value or 0))  # type: ignore[operator]
             tree = self._member()
@@ -269,9 +273,11 @@ class _Parser:
         token = self._take()
         self._height = 1
         if token.kind == "literal":
+            # 2^63 is a token only for the minus in front of it.
             if type(token.value) is int and token.value > _INT_MAX:
                 raise UnknownToSelectors(f"the number {token.text[:32]}")
             return Literal(token.value)
+        # `.name` is a name in the root scope, which is the only one here.
         if token.text == "." and self._next.kind == "name":
             token = self._take()
         if token.kind == "name":

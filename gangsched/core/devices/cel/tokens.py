@@ -12,6 +12,7 @@ from gangsched.core.devices.cel.faults import UnknownToSelectors
 
 LONGEST_SELECTOR: Final = 10 * 1024
 """The API server admits no longer expression."""
+# The tree is at most that large, and with it the cost of compiling.
 MOST_TOKENS: Final = 4000
 _MOST_DIGITS: Final = 32
 _LARGEST: Final = 2**63
@@ -52,6 +53,7 @@ def tokens(source: str) -> Iterator[Token]:
         count += 1
         if count > MOST_TOKENS:
             raise UnknownToSelectors(f"more than {MOST_TOKENS} tokens")
+        # Raw texts first: the general form would read their backslashes as escapes.
         match = _RAW.match(source, at) or _TOKEN.match(source, at)
         if match is None:
             raise UnknownToSelectors(f"{source[at]!r} where no token begins")
@@ -93,6 +95,7 @@ def _unescaped(match: re.Match[str]) -> str:
             raise UnknownToSelectors(f"the escape \\{escape}")
         return _ESCAPED[escape]
     code = int(escape, 8) if escape[0] in "0123" else int(escape[1:], 16)
+    # Surrogates are no characters: such a text could not be encoded for messages.
     if code > 0x10FFFF or 0xD800 <= code <= 0xDFFF:
         raise UnknownToSelectors(f"the escape \\{escape}")
     return chr(code)

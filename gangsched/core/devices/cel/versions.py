@@ -41,6 +41,7 @@ def version(text: str) -> SemanticVersion:
     parts = match.group(1, 2, 3)
     before = tuple(match.group(4).split(".")) if match.group(4) else ()
     numbers = (*parts, *(part for part in before if part.isdigit()))
+    # semver 2.0.0 forbids leading zeros; blang/semver keeps each part in a uint64.
     if any((len(part) > 1 and part[0] == "0") or int(part) > _LARGEST_PART for part in numbers):
         raise SelectorError(f'"{text[:64]}" is not a semantic version')
     order = tuple((0, int(part), "") if part.isdigit() else (1, 0, part) for part in before)
