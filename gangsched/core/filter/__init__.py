@@ -51,11 +51,13 @@ FILTERS: tuple[Filter, ...] = (
     inter_pod_affinity.PodAntiAffinity(),
     dynamic_resources.DynamicResources(),
 )
+# Derived from FILTERS, so that a new filter is registered in one place.
 STATIC = tuple(each for each in FILTERS if isinstance(each, StaticFilter))
 STATEFUL = tuple(each for each in FILTERS if isinstance(each, StatefulFilter))
 TERMS = tuple(
     each for each in STATEFUL if isinstance(each, inter_pod_affinity.PodAffinity | inter_pod_affinity.PodAntiAffinity)
 )
+# Most filters inherit the default: asking only those that override it keeps a plan of plain pods cheap.
 FAULTS = tuple(each for each in STATEFUL if type(each).fault is not StatefulFilter.fault)
 PRE_FILTERS = tuple(each for each in FILTERS if type(each).pre_filter is not Filter.pre_filter)
 
@@ -68,9 +70,12 @@ def static_fit(shape: Shape, table: NodeTable) -> StaticFit:
         refused = []
         for each in STATIC:
             allowed = each.allowed(shape, table)
+            # Only nodes that no earlier filter refused: kube-scheduler counts a node under its first failing plugin.
             refused.append(RefusedNodes(each.reason, open_nodes & ~allowed))
             open_nodes &= allowed
         refusals = tuple(each for each in refused if each.nodes.any())
+        # Kept with the node table and weakly by shape: it goes when a node changes or the last pod of the shape is
+        # gone.
         fit = table.static_fits[shape] = StaticFit(open_nodes & (not shape.unsupported), refusals)
     return fit
 
@@ -84,6 +89,7 @@ def cause(pod: Pod, occupancy: Occupancy) -> Refusal | None:
     """The refusal of `pre_filter`, or else an error of the pod itself that a filter found while it evaluated nodes;
     None if there is neither.
     """
+    # A refusal by PreFilter wins, as in kube-scheduler, which then evaluates no node at all.
     refusal = pre_filter(pod, occupancy)
     faults = (each.fault(pod, occupancy) for each in FAULTS)
     return refusal if refusal is not None else next((each for each in faults if each is not None), None)
@@ -107,10 +113,12 @@ def serial(pod: Pod, occupancy: Occupancy) -> bool:
 def narrow(pod: Pod, room: Ints, occupancy: Occupancy) -> Ints:
     """`room` without the nodes that stateful filters refuse; nodes where the pod does not fit are already 0 in it."""
     applying = [each for each in STATEFUL if each.applies(pod, occupancy)]
+    # Charged before the arrays are made; the unit is that of `core.work` (25,000 are one plan).
     occupancy.work.charge(4 + len(applying) * (10 + room.size // 200))
     if applying and pre_filter(pod, occupancy) is not None:
         return np.zeros_like(room)
     for each in applying:
+        # In the order of FILTERS: a later filter may read what an earlier one left.
         for refused in each.refusals(pod, occupancy):
             room = np.where(refused.nodes, 0, room)
         room = each.narrowed(pod, room, occupancy)
@@ -121,6 +129,7 @@ def refusals(pod: Pod, occupancy: Occupancy, open_nodes: Bools) -> Iterator[Refu
     """Yield each reason of the stateful filters, with those of `open_nodes` that it refuses."""
     occupancy.work.charge(60 + len(STATEFUL) * open_nodes.size // 500)
     for each in STATEFUL:
+        # Unlike `narrow`, this runs only for a message, so every filter is evaluated on all open nodes.
         told = _told(each.refusals(pod, occupancy), several=each.several_reasons)
         refused_by_it = np.zeros_like(open_nodes)
         for reason, nodes in told:
@@ -133,6 +142,8 @@ def may_stay(pod: Pod, node: int, occupancy: Occupancy) -> bool:
     """Whether a pod that already runs on `node` may stay there according to the lasting filters. The pod itself is not
     counted.
     """
+    # Affinity and spread are decided once (IgnoredDuringExecution); asked again is only what two pods cannot have at
+    # the same time.
     lasting = (each for each in STATEFUL if each.lasting and each.applies(pod, occupancy))
     return all(each.stays(pod, node, occupancy) for each in lasting)
 

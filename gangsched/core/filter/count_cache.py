@@ -40,6 +40,7 @@ class CountCache:
         """Number of nodes that `counts` would have to read for this question, and a lower bound of the number of their
         pods.
         """
+        # Versions grow with each change of a node's pods, so inequality is enough, whatever happened in between.
         nodes = np.flatnonzero(self._known(question, pods).versions != pods.versions).tolist()
         return len(nodes), sum(len(pods.residents[node]) for node in nodes)
 
@@ -50,10 +51,12 @@ class CountCache:
         there = [pods.residents[node] for node in stale.tolist()]
         known.counts[stale] = [sum(map(counts, on.values())) if on else 0 for on in there]
         known.versions[stale] = pods.versions[stale]
+        # A copy, since the plan's moves are added to it; the cache only knows the pods of the snapshot.
         return known.counts.copy()
 
     def new_age(self) -> None:
         """Drop counts not used since the last age began."""
+        # Two generations instead of an LRU list: a use is one dict lookup, and dropping costs nothing per entry.
         self._young, self._old = {}, self._young
 
     def _known(self, question: Question, pods: PodsByNode) -> CachedCounts:

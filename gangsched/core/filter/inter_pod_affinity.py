@@ -35,6 +35,7 @@ class PodAffinity(StatefulFilter):
 
     def refusals(self, pod: Pod, occupancy: Occupancy) -> Iterator[RefusedNodes]:
         terms, first = pod.shape.constraints.affinity, first_of_its_kind(pod, occupancy)
+        # A node without one of the keys fails, also for the first pod of its kind, as in kube-scheduler.
         near = occupancy.table.everywhere()
         for term in terms:
             occupancy.work.charge(15 + len(occupancy.table) // 200)
@@ -55,10 +56,12 @@ class PodAntiAffinity(StatefulFilter):
 
     def serial(self, pod: Pod, occupancy: Occupancy) -> bool:
         stated = pod.shape.constraints.anti_affinity
+        # Only a term that selects its own pod keeps the next one off (1,500 members in five racks: 1 plan, not 40).
         return any(occupancy.pods.selected((term,), pod).counts(pod) for term in stated)
 
     def refusals(self, pod: Pod, occupancy: Occupancy) -> Iterator[RefusedNodes]:
         pods = occupancy.pods
+        # A round that is rolled back leaves owners without pods; counting them would take most of the next round.
         existing = [each for each in pods.existing_terms(pod).anti_affinity if pods.may_be_there(each[0])]
         own = pod.shape.constraints.anti_affinity
         occupancy.work.charge((len(own) + len(existing)) * (10 + len(occupancy.table) // 200))
@@ -78,6 +81,7 @@ def first_of_its_kind(pod: Pod, occupancy: Occupancy) -> bool:
     matching = pods.selected(terms, pod)
     if not matching.counts(pod):
         return False
+    # Any domain at all: kube-scheduler lets a pod found a new domain only while no pod matches anywhere.
     return not any(pods.by_domain(matching, term.topology_key).counts.any() for term in terms)
 
 
@@ -96,12 +100,14 @@ def room_for_followers(pod: Pod, count: int, group: Group, room: Ints, occupancy
     count = max(count, sum(matching.counts(member) for gang in group.gangs for member in gang.pending))
     for term in terms:
         codes = occupancy.pods.domains(term.topology_key)
+        # One entry more than domains: code -1 (no such label) indexes the last one, which is cleared below.
         held = np.zeros(int(codes.max(initial=-1)) + 2, dtype=np.int64)
         np.add.at(held, codes, room)
         held[-1] = 0
         if not held.any():
             break
         enough = np.flatnonzero(held >= count)
+        # The smallest that suffices leaves larger domains whole; otherwise as many members as possible fit.
         best = enough[np.argmin(held[enough])] if enough.size else np.argmax(held)
         room = np.where(codes == best, room, 0)
     return room

@@ -27,6 +27,7 @@ class NamedNodes(StaticFilter):
 
     def pre_filter(self, pod: Pod, occupancy: Occupancy) -> Refusal | None:
         names = _names(pod.shape)
+        # Terms that name disjoint nodes: kube-scheduler rejects the pod without looking at any node.
         return Refusal(Reason.UNSCHEDULABLE, CONFLICT) if names is not None and not names else None
 
     def allowed(self, shape: Shape, table: NodeTable) -> Bools:
@@ -59,7 +60,9 @@ def _names(shape: Shape) -> frozenset[str] | None:
     names: frozenset[str] = frozenset()
     for term in shape.required or ():
         fields = [set(each.values) for each in term.fields if each.key == NODE_NAME_FIELD and each.operator == "In"]
+        # A term without names admits any node, so nothing is known from the others.
         if not fields:
             return None
+        # Fields of one term are ANDed, terms are ORed.
         names |= set.intersection(*fields)
     return names if shape.required else None

@@ -27,4 +27,5 @@ class NodePorts(StatefulFilter):
     def refusals(self, pod: Pod, occupancy: Occupancy) -> Iterator[RefusedNodes]:
         for port in pod.shape.constraints.ports:
             occupancy.work.charge(10 + len(occupancy.table) // 300)
+            # "" as the topology key: each node is its own domain.
             yield RefusedNodes(REFUSED, occupancy.pods.by_domain(UsingPort(port), "").by_node() > 0)

@@ -27,12 +27,16 @@ class NodeResourcesFit(StatefulFilter):
         return False
 
     def refusals(self, pod: Pod, occupancy: Occupancy) -> Iterator[RefusedNodes]:
+        # Two masks: a node that lacks CPU as well is refused for the CPU, which devices would not cure.
         full, lacks_devices = (np.zeros(len(occupancy.table), dtype=np.bool_) for _ in range(2))
         for name, amount in pod.shape.requests:
             row = occupancy.resources.get(name)
             reason = "Too many pods" if name == PODS else f"Insufficient {name}"
+            # No row: no node of the cluster offers the resource.
             lacking = occupancy.table.everywhere() if row is None else occupancy.free[row] < amount
             if pod.claims and (served := occupancy.storage.served.get(name)) is not None:
+                # The column of a served resource is the number of devices: an upper limit, so DynamicResources gives
+                # the reason.
                 lacks_devices |= lacking & served
                 lacking = lacking & ~served
             full |= lacking
@@ -51,6 +55,7 @@ def room(shape: Shape, free: Ints, resources: Mapping[str, int]) -> Ints:
         row = resources.get(name)
         if row is None:
             return np.zeros(free.shape[1], dtype=np.int64)
+        # Floor division also of negative free room (overcommitted nodes); the maximum with 0 below handles it.
         count = free[row] // amount
         fits = count if fits is None else np.minimum(fits, count, out=fits)
     if fits is None:

@@ -40,6 +40,7 @@ def term_met(term: NodeSelectorTerm, table: NodeTable) -> Bools:
 
 def _field(requirement: Requirement, table: NodeTable) -> Bools:
     """`matchFields` knows one field, metadata.name, with In and NotIn."""
+    # The API admits no other field; an unknown one matches nothing.
     named = table.having(requirement.values if requirement.key == NODE_NAME_FIELD else ())
     return ~named if requirement.operator == "NotIn" else named
 
@@ -54,5 +55,6 @@ def _matches(requirement: Requirement, column: LabelColumn) -> Bools:
             verdicts = [value not in listed for value in column.values]
         case _:
             verdicts = [value_matches(requirement, value) for value in column.values]
+    # Index -1 of the array: nodes without the label satisfy exactly these two operators.
     verdicts.append(requirement.operator in {"NotIn", "DoesNotExist"})
     return np.array(verdicts, dtype=np.bool_)[column.codes]

@@ -32,6 +32,7 @@ class Occupancy:
         self.pods.move(pods, nodes, sign)
         for pod, node in zip(pods, nodes, strict=True):
             if pod.claims:
+                # Pods without claims never reach the storage, so that they pay nothing for it.
                 (self.storage.come if sign > 0 else self.storage.go)(pod, node)
 
     def come(self, pods: Sequence[Pod], nodes: Sequence[int]) -> None:
@@ -58,6 +59,7 @@ class Occupancy:
     def take_back(self, pods: Sequence[Pod], nodes: Sequence[int], sign: int) -> None:
         """Undo a `move`; the newest is undone first."""
         self.pods.take_back(pods, nodes, sign)
+        # In reverse: volumes picked for a later pod depend on those of an earlier one.
         for pod, node in zip(reversed(pods), reversed(nodes), strict=True):
             if pod.claims:
                 (self.storage.go if sign > 0 else self.storage.come_back)(pod, node)
@@ -68,8 +70,10 @@ class Occupancy:
         The key consists of the shape, the claims, the namespace, and the labels that any term reads.
         """
         keys = self.pods.label_keys(pods)
+        # Comparing claims is charged per pod; plain pods must not pay for it.
         claims = self.storage.equivalence if any(pod.claims for pod in pods) else None
         if keys is None:
             return (lambda pod: (id(pod.shape), claims(pod))) if claims else lambda pod: id(pod.shape)
+        # A fixed order makes the keys of all pods comparable.
         ordered = sorted(keys)
         return lambda pod: (id(pod.shape), pod.namespace, claims and claims(pod), *map(pod.labels.get, ordered))

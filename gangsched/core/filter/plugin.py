@@ -93,10 +93,13 @@ def static_cost(shape: Shape, table: NodeTable) -> int:
     """Work units of evaluating the static filters for one shape (`core.work`)."""
     terms = [*(shape.required or ()), *(each.term for each in shape.preferred)]
     asked = [each for term in terms for each in (*term.labels, *term.fields)]
+    # A requirement is evaluated per distinct value; a column that does not exist yet costs a look at every node.
     columns = [table.label_columns.get(each.key) for term in terms for each in term.labels]  # names are looked up
     values = sum(len(table) if column is None else len(column.values) for column in columns)
+    # Parsing numbers costs about eight times a lookup in a set.
     per_value = 1 if any(each.operator in {"Gt", "Lt"} for each in asked) else 8
     listed = sum(len(each.values) for each in asked)
+    # By distinct list of taints: reading them per node made plans of 99 ms with 1,000 shapes.
     taints = len(table.tainted) * (4 + len(shape.tolerations))
     nodes = len(table) // 300 * (4 + len(asked) + len(shape.node_selector))
     return 60 + 4 * len(asked) + values // per_value + listed // 16 + taints + nodes

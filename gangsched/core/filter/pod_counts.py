@@ -78,10 +78,14 @@ class PodCounts:
         self._cache = CountCache() if cache is None else cache
         self._work = Work() if work is None else work
         self._pods_by_node = pods_by_node
+        # A dict as an ordered set: `ExistingTerms.seen` is a position in it, so entries are only ever appended.
         self._term_owners = dict.fromkeys(pods_by_node.term_owners)
+        # Owners of the snapshot may have pods that this plan has not counted, see `may_be_there`.
         self._at_start = frozenset(pods_by_node.term_owners)
         self._placed = Counter[TermOwner]()  # by owner its pods that came in this plan, less those that went again
+        # Labels that some term reads: pods that differ only in other labels are equivalent.
         self._label_keys = frozenset(key for shape, _ in self._term_owners for key in shape.constraints.keys)
+        # A log that each count reads from where it stopped: counts that nobody asks for again cost nothing.
         self._moves: list[tuple[Sequence[Pod], Sequence[int], int]] = []
         self._counts: dict[tuple[Question, str, Eligible | None], DomainCounts] = {}
         self._resolved: dict[tuple[PodTerm, str], ResolvedTerm] = {}
@@ -141,6 +145,7 @@ class PodCounts:
     def take_back(self, pods: Sequence[Pod], nodes: Sequence[int], sign: int) -> None:
         """Undo a `move`; the newest is undone first."""
         self._count_owners(pods, -sign)
+        # Some count may have read the move, so an undo is one more move.
         if self._counts or self._replicas.seen:
             self._moves.append((pods, nodes, -sign))
         else:
@@ -162,6 +167,7 @@ class PodCounts:
         if known is None:
             self._work.charge(units + self._cost_of_start(question))
             known, units = self._counts.setdefault(key, self._start(question, topology_key, eligible)), 0
+        # Charged by pods and not by moves: a gang of thousands is one move.
         if known.seen < len(self._moves):
             moved, cost = self._moves[known.seen :], question.cost
             self._work.charge(units + sum(2 + len(pods) * cost for pods, _, _ in moved))
@@ -194,6 +200,7 @@ class PodCounts:
 
     def existing_terms(self, pod: Pod) -> ExistingTerms:
         """Terms of existing pods that select `pod`; cached, and extended by new term owners."""
+        # By pod: the namespace and all labels matter, so that sharing by shape would be wrong.
         known = self._existing.get(pod.uid)
         if known is None:
             known = self._existing[pod.uid] = ExistingTerms()
@@ -213,6 +220,7 @@ class PodCounts:
         shape, namespace = owner
         constraints, owned = shape.constraints, OwnedBy(owner)
         weighted = [(each.term, each.weight) for each in constraints.preferred]
+        # As kube-scheduler's scoring: a required term of a running pod attracts the pods that it selects.
         weighted += [(term, HARD_AFFINITY_WEIGHT) for term in constraints.affinity]
         known.anti_affinity += [
             (owned, term.topology_key)
@@ -234,6 +242,7 @@ class PodCounts:
         return Selected(tuple(self._resolve_incoming(term, pod.namespace) for term in terms))
 
     def _resolve_incoming(self, term: PodTerm, namespace: str) -> ResolvedTerm:
+        # kube-scheduler 1.36 evaluates the selector without the labels of the other pod's namespace.
         if term.namespace_selector is not None and selects(term.namespace_selector, NOTHING):
             return ResolvedTerm(None, term.selector)
         return self._resolve(term, namespace)
@@ -248,6 +257,7 @@ class PodCounts:
     def _namespaces(self, term: PodTerm, namespace: str) -> frozenset[str] | None:
         if not term.namespaces and term.namespace_selector is None:
             return frozenset({namespace})
+        # An empty selector selects every namespace; None means no selector.
         if term.namespace_selector == ():
             return None
         known = self._pods_by_node.namespaces.items()
@@ -267,6 +277,7 @@ class PodCounts:
         counts = np.zeros(size + 1, dtype=np.int64)
         exists = np.zeros(size + 1, dtype=np.bool_)
         exists[codes[inside]] = True
+        # The empty cluster of a plan has no residents: nothing is counted there.
         if len(self._pods_by_node.residents) == len(codes):
             np.add.at(counts, codes[inside], self._cache.counts(question, self._pods_by_node)[inside])
         return DomainCounts(counts, codes, mask, exists)

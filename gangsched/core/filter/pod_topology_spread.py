@@ -36,8 +36,11 @@ class PodTopologySpread(StatefulFilter):
             occupancy.work.charge(60 + len(occupancy.table) // 80)
             yield RefusedNodes(MISSING, occupancy.pods.domains(constraint.topology_key) < 0)
             matching = matching_pods(pod, index, occupancy)
+            # Domains without an eligible node do not count, not even as empty ones.
             existing = matching.counts[matching.exists]
+            # With fewer domains than minDomains, the global minimum is 0.
             least = int(existing.min()) if existing.size >= constraint.min_domains else 0
+            # The pod counts itself only if its own selector selects it.
             itself = selects(_selector(constraint, pod), pod.labels)
             yield RefusedNodes(REFUSED, matching.by_node() + itself - least > constraint.max_skew)
 
@@ -47,11 +50,13 @@ def matching_pods(pod: Pod, index: int, occupancy: Occupancy) -> DomainCounts:
     hard, soft = pod.shape.constraints.spread, pod.shape.constraints.soft_spread
     constraints, constraint = hard if index < len(hard) else soft, (*hard, *soft)[index]
     key = (pod.shape, index)
+    # Kept with the node table: which nodes count does not change during plans.
     known = occupancy.table.eligible.setdefault(pod.shape, {})
     if index not in known:
         occupancy.work.charge(20 + static_cost(pod.shape, occupancy.table))
         known[index] = _eligible(pod, constraints, constraint, occupancy)
     selector = _selector(constraint, pod)
+    # countPodsMatchSelector: an empty selector counts no pods, although the pod itself matches.
     term = ResolvedTerm(frozenset({pod.namespace}), None if selector == () else selector)
     return occupancy.pods.by_domain(Selected((term,), staying=True), constraint.topology_key, key)
 

@@ -24,6 +24,7 @@ from gangsched.model.snapshot import Codes, Ints, NodeTable
 ZONE = "topology.kubernetes.io/zone"
 OF_A_ZONE = 5 - 1
 """Cost of a zone by itself, maxSkew - 1. That of a node is the same for every node."""
+# log() is not exact; integers add and subtract without a remainder.
 SCALE = 1_000
 """Costs are whole numbers, so that what is taken back leaves exactly what was there."""
 FARTHEST = 2**48
@@ -51,6 +52,7 @@ class SpreadCost:
             return
         added = self.in_zone.get(zone)
         if added is None:
+            # Made once per zone and shared by all peers: each move would otherwise make an array of all nodes.
             added = self.in_zone[zone] = (self.codes == zone) * self.for_zone
         if number > 0:
             self.cost += added
@@ -110,6 +112,7 @@ class ReplicaCounts:
     def _costs_of(self, moved: PeerKey) -> list[SpreadCost]:
         """The costs that the pods of a key change: its own, and those behind fewer Services."""
         if isinstance(moved, Behind):
+            # A pod behind Services A and B counts for the peers of A, of B, and of both.
             return [cost for key, cost in self._known.items() if isinstance(key, Behind) and key.includes(moved)]
         return [self._known[moved]] if moved in self._known else []
 
@@ -136,10 +139,12 @@ class ReplicaCounts:
         by_zone = np.zeros(zones + 1, dtype=np.int64)
         np.add.at(by_zone, column.codes[nodes], numbers)
         by_zone = by_zone * for_zone + SCALE * OF_A_ZONE
+        # Code -1 takes the last entry (mode="wrap"): a node without a zone has no cost for it.
         by_zone[-1] = 0  # of nodes without a zone
         cost = by_zone.take(column.codes, mode="wrap")
         cost[nodes] += numbers * for_node
         made = SpreadCost(cost, column.codes, for_zone, for_node, self._in_zone)
         for moves in moved:
+            # Later moves of these pods update the new cost, too.
             moves.costs.append(made)
         return made

@@ -53,6 +53,7 @@ def _untolerated(shape: Shape, table: NodeTable, effects: frozenset[str]) -> Int
     """Count untolerated taints with one of `effects` per node."""
     counts = np.zeros(len(table), dtype=np.int64)
     count = _counter(shape.tolerations, effects)
+    # By distinct list of taints, of which large clusters have few.
     for taints, nodes in table.tainted.items():
         counts[nodes] = sum(map(count, taints))
     return counts

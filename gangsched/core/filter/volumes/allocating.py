@@ -27,6 +27,7 @@ def allocating(
     that it is reserved for, if not for the pod.
     """
     assert claim.asks is not None
+    # The search names shares by request and number; the API wants a UUID, which must be the same in each attempt.
     named = tuple(
         replace(each, share=str(uuid5(SHARES, f"{claim.uid or claim.name}/{each.request}/{number}")))
         if each.share
@@ -69,6 +70,7 @@ def _configs(
     requests: dict[str, list[str]] = {}
     for alternatives in asks.requests:
         taken = _taken(alternatives, results)
+        # With alternatives, only the class that was used contributes its configs.
         if taken is not None:
             requests.setdefault(taken.class_name, []).append(taken.full_name)
     return [

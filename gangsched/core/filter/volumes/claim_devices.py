@@ -123,11 +123,15 @@ class ClaimDevices:
         if own or needs.sharing:
             self._placed.add(pod.uid)
         before = {key: (number, order) for key, number, order in move.shared}
+        # An undo runs backwards, so that each claim gets the order that it had.
         for claim, kind in reversed(needs.sharing) if before else needs.sharing:
             pods = self._sharers.get(claim.key, [])
+            # Devices that an earlier plan decided stay where they are; the filter has checked that the node can use
+            # them.
             if self._allocating(claim.key) is not None or not self._may_be_on(kind, pods, node):
                 continue
             number, order = before.get(claim.key, (len(pods), None))
+            # The position matters: the claim is allocated for the pod placed first (`decided`).
             pods.insert(number, (pod.uid, node))
             self._sharers[claim.key] = pods
             self._move_claim(claim.key, kind, order)
@@ -150,6 +154,7 @@ class ClaimDevices:
 
     def _leave(self, pod: Pod) -> Iterator[tuple[str, int, int | None]]:
         """Remove a pod from the claims that it shares; the last one to go gives the devices back."""
+        # Without shared claims in the plan, pods that leave pay nothing.
         for use in pod.claims if self._sharers else ():
             pods = self._sharers.get(key := use.key(pod.namespace), [])
             number = next((number for number, (uid, _) in enumerate(pods) if uid == pod.uid), None)
@@ -171,6 +176,7 @@ class ClaimDevices:
         found = []
         for use in pod.claims:
             claim = self._storage.devices.get(use.key(pod.namespace)) if use.device else None
+            # Devices become free only when the last consumer has left.
             if claim is not None and self._gone.issuperset(self._consumers(claim)):
                 found.append(claim.key)
         return tuple(found)
@@ -193,6 +199,7 @@ class ClaimDevices:
     def _allocating(self, key: str) -> Selection | None:
         """The decision about a claim that is being allocated for pods that stay; None if it is not."""
         selection, users = self._allocations.get(key, (None, frozenset[str]()))
+        # If all its users leave, the claim is deallocated and may be allocated anew.
         return None if self._gone >= users else selection
 
     def wanted(self, pod: Pod) -> WantedDevices:
@@ -205,6 +212,7 @@ class ClaimDevices:
         for claim, kind in needs.sharing:
             decided, placed = self._allocating(claim.key), self._devices.placed(claim.key)
             if decided is not None:
+                # None means that every node can use the devices.
                 required += [decided.required] if decided.required is not None else []
             elif placed is not None and self._devices.is_shared(kind):
                 other.append(claim.key)
@@ -214,6 +222,7 @@ class ClaimDevices:
                 continue
             chosen.add(claim.key)
         claims = tuple(each for each in needs.unallocated if each.key not in chosen)
+        # Devices of two different nodes: no node can have both, so -1 closes all.
         at = None if not nodes else nodes.pop() if len(nodes) == 1 else -1
         return WantedDevices(self._on_nodes(needs, claims), at, tuple(required), tuple(other))
 
@@ -284,6 +293,7 @@ class ClaimDevices:
             return None
         opened = _open(extended)
         if needs.extended is not None and opened is not None and needs.extended.claim is None:
+            # Equal needs share one nameless claim per set of nodes; the decision is about the pod's own.
             own[-1] = replace(own[-1], namespace=needs.extended.namespace, name=needs.extended.name)
         found = [self._allocating_to(claim, results, node, needs) for claim, results in zip(own, chosen, strict=True)]
         if extended is not None and opened is not None:
@@ -295,6 +305,7 @@ class ClaimDevices:
             pods, given = self._sharers.get(claim.key, []), self._devices.chosen(claim.key)
             if given is None or pod.uid not in {uid for uid, _ in pods}:
                 return None
+            # Exactly one pod has the claim allocated; the others follow it once it is.
             if pods[0][0] == pod.uid:
                 found.append(self._allocating_to(claim, given[0], node, needs))
             else:

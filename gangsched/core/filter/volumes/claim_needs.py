@@ -31,6 +31,7 @@ UNREAD = "gangsched has no permission to read {}, which it needs {}"
 UNBOUND_IMMEDIATE = "pod has unbound immediate PersistentVolumeClaims"
 UNITS_PER_NEEDS = 15
 """Units of looking up one claim of a pod and what it is bound to."""
+# resource.k8s.io/v1, ResourceClaimReservedForMaxSize.
 RESERVATIONS_MAX = 256
 """As many consumers as the API lets a ResourceClaim have."""
 
@@ -87,6 +88,7 @@ class NeedsOfPods:
     def __call__(self, pod: Pod) -> ClaimNeeds:
         """Requirements of the pod's claims. Raises OutOfWork."""
         owner = pod.uid if any(use.ephemeral for use in pod.claims) else f"{pod.namespace}/{pod.native_group}"
+        # Members of one gang usually name the same claims; those from templates differ by pod.
         key = (owner, pod.claims)
         found = self.known.get(key)
         if found is None:
@@ -102,6 +104,7 @@ def claim_needs(pod: Pod, storage: Storage) -> ClaimNeeds:
     own = [claim for use, claim in found if claim is not None and not use.ephemeral]
     volumes = {claim.key: storage.volumes.get(claim.volume_name) for claim in claims if claim.bound}
     unbound = dict.fromkeys(claim for claim in claims if not claim.bound)
+    # A bound pod's claim for extended resources is like any other; before the bind it differs by node.
     made = next((use for use in pod.claims if use.extended and not pod.node_name), None)
     extended = None if made is None else extended_need(pod, made, storage)
     devices = [
@@ -119,6 +122,7 @@ def claim_needs(pod: Pod, storage: Storage) -> ClaimNeeds:
     if extended is not None and extended.claim is not None and extended.claim.allocated:
         allocated[extended.claim] = None
     missing = dict.fromkeys(claim for _, claim in devices if claim is not None and not claim.allocated)
+    # A pod with a problem goes nowhere, and the kind of a broken claim might be in error itself.
     unallocated = () if problem is not None else tuple(missing)
     kinds = [(each, storage.allocator.kind((each.asks,))) for each in unallocated if each.key in storage.shared]
     return ClaimNeeds(
@@ -126,6 +130,7 @@ def claim_needs(pod: Pod, storage: Storage) -> ClaimNeeds:
         bound=tuple(volume for volume in volumes.values() if volume is not None),
         zoned=tuple(volume for claim in own if (volume := volumes.get(claim.key)) is not None and volume.zones),
         volume_missing=None in volumes.values(),
+        # As kube-scheduler's volume binder: small claims first, so that they do not take large volumes.
         unbound=tuple(sorted(unbound, key=lambda claim: claim.request_bytes)),
         exclusive=tuple(claim.key for claim in own if READ_WRITE_ONCE_POD in claim.access_modes),
         disks=tuple(dict.fromkeys(disk for claim in claims if (disk := disk_of(claim, storage)) is not None)),
@@ -185,6 +190,7 @@ def _claim_problem(pod: Pod, use: ClaimUse, claim: Claim | None) -> str:
 def _unbound_immediate(claim: Claim, storage: Storage) -> bool:
     """Whether the controller binds the claim without waiting for a node, and has not yet."""
     known = storage.classes.get(claim.storage_class)
+    # A claim that names its volume is bound by the controller, too, whatever its class says.
     return not claim.bound and (bool(claim.volume_name) or known is None or not known.waits)
 
 

@@ -43,6 +43,7 @@ class DynamicResources(ClaimFilter):
         if needs is None:
             return
         allowed = occupancy.table.everywhere()
+        # Claims of one allocation mostly have the same selector, which is evaluated once.
         for required in {claim.required for claim in needs.devices} - {None}:
             allowed &= any_term(required or (), occupancy.table)
         wanted, devices = occupancy.storage.wanted(pod), occupancy.storage.devices
@@ -54,6 +55,7 @@ class DynamicResources(ClaimFilter):
             has_claim = np.zeros_like(allowed)
             for each in wanted.on:
                 has_claim |= True if each.nodes is None else each.nodes
+            # Where no claim can be formed, an earlier attempt created one for nodes of another kind.
             allowed &= has_claim
         if not allowed.all():
             yield RefusedNodes(REFUSED, ~allowed)
@@ -70,6 +72,7 @@ class DynamicResources(ClaimFilter):
 
     def stays(self, pod: Pod, node: int, occupancy: Occupancy) -> bool:
         wanted, devices = occupancy.storage.wanted(pod), occupancy.storage.devices
+        # The pod is not counted itself, so one more such pod must fit where it is.
         kind = next((each.kind for each in wanted.on if each.includes(node)), None)
         if kind is None or devices is None:
             return super().stays(pod, node, occupancy)
@@ -103,6 +106,7 @@ def room_for_sharers(pod: Pod, count: int, room: Ints, occupancy: Occupancy) -> 
     The first of these pods determines the node of all, or the nodes that can use the same devices.
     """
     wanted, sharers = occupancy.storage.wanted(pod), min(count, occupancy.storage.shares(pod))
+    # The node is determined already.
     if sharers < 2 or wanted.at is not None or wanted.required or wanted.other:
         return room
     devices, together = occupancy.storage.devices, room
@@ -115,5 +119,6 @@ def room_for_sharers(pod: Pod, count: int, room: Ints, occupancy: Occupancy) -> 
 def _only(node: int, nodes: int) -> Bools:
     """`only[n]`: `n` is this node; no node for -1."""
     found = np.zeros(nodes, dtype=np.bool_)
+    # A slice beyond the end is empty: -1 selects no node without a branch.
     found[node if node >= 0 else nodes :][:1] = True
     return found

@@ -71,6 +71,8 @@ class ExtendedClaims:
                     namespace=need.namespace, name=need.name, requests=tuple((each,) for each in made.requests)
                 )
                 yield OnNodes(nodes, ResourceClaim(namespace=need.namespace, name=need.name, asks=asks), made)
+            # A claim of an earlier attempt pins the pod to nodes that need exactly the same; else it is deleted and
+            # made anew.
             elif is_as_made(claim, made):
                 yield OnNodes(nodes, claim, made)
 
@@ -82,6 +84,7 @@ class ExtendedClaims:
         nowhere = np.zeros(len(self.table), dtype=np.bool_)
         masks = [self.masks.get(each.name, nowhere) for each, _ in served]
         codes = np.zeros(len(self.table), dtype=np.int64)
+        # One bit per resource: nodes with equal codes need the same claim.
         for number, mask in enumerate(masks):
             codes |= mask.astype(np.int64) << number
         for code in np.unique(codes).tolist():
@@ -103,4 +106,5 @@ def _made(served: Served) -> MadeClaim:
         for name, count in each.requests
     )
     users = tuple((container, each.name, request) for each, _ in served for container, request in each.users)
+    # Sorted by name as kube-scheduler writes them, so that a claim that it made is recognised.
     return MadeClaim(tuple(sorted(requests, key=lambda each: each.name)), users)

@@ -42,8 +42,10 @@ class NodeVolumeLimits(ClaimFilter):
             new = np.full(len(limits), count, dtype=np.int64)
             for disk in disks:
                 if disk[0] == driver:
+                    # A disk that is attached there already takes no further place.
                     new[storage.attached_on(disk)] -= 1
             left = limits - storage.attached(driver)
+            # The divisor is at least 1 even where the result is not used: numpy evaluates both branches.
             fits = np.where(new > 0, left // np.maximum(new, 1), np.iinfo(np.int64).max)
             least = fits if least is None else np.minimum(least, fits)
         return None if least is None else np.maximum(least, 0)

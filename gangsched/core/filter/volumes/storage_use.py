@@ -25,6 +25,7 @@ from gangsched.model.objects import NodeSelectorTerm, Pod
 from gangsched.model.snapshot import Bools, Ints, NodeTable
 from gangsched.model.storage import SHARED_MODES, Claim, Selection, Storage, Volume
 
+# 32 bits in 64: limits minus attachments cannot overflow.
 NO_LIMIT = np.iinfo(np.int32).max
 UNITS_TO_COMPARE = 8
 """Units of comparing the claims of two pods."""
@@ -105,6 +106,7 @@ class StorageUse:
         self._left: dict[str, tuple[Selection, ...]] = {}
         self._matchings: dict[ClaimNeeds, tuple[int, Matching]] = {}
         self._version = 0
+        # None unless devices are allocated: everything below then costs nothing.
         allocator = storage.allocator
         self.devices = None if allocator is None else DeviceUse(table, allocator, self._work, self.reachable)
         self.claim_devices = (
@@ -117,12 +119,14 @@ class StorageUse:
 
     def come(self, pod: Pod, node: int) -> None:
         """Place a pod with claims on a node and pick its volumes."""
+        # Before the devices: the volumes are picked on the state in which the filters saw the node.
         self._move(pod, node, self._select(pod, node), +1)
         if self.claim_devices is not None:
             self.claim_devices.come(pod, node)
 
     def go(self, pod: Pod, node: int) -> None:
         """Remove a pod with claims from its node."""
+        # What was picked is remembered, since picking again after an undo might choose another volume.
         self._left[pod.uid] = self._selected.get(pod.uid, self.storage.selections.get(pod.uid, ()))
         self._move(pod, node, self._left[pod.uid], -1)
         if self.claim_devices is not None:
@@ -141,6 +145,7 @@ class StorageUse:
     @cached_property
     def _taken(self) -> Taken:
         taken = Taken()
+        # Built on first use: plans without volumes never look at the users.
         for uid, (pod, name) in self.storage.users.items():
             if _has_volumes(pod):
                 self._use(taken, pod, self.table.index.get(name, -1), +1)
@@ -149,6 +154,7 @@ class StorageUse:
 
     def _move(self, pod: Pod, node: int, selected: tuple[Selection, ...], sign: int) -> None:
         if _has_volumes(pod):
+            # Invalidates every matching: a volume that was taken or freed may change any of them.
             self._version += 1
             self._use(self._taken, pod, node, sign)
             self._taken.select(selected, sign)
@@ -180,6 +186,7 @@ class StorageUse:
             for name, csi_node in self.storage.csi_nodes.items():
                 if name in self.table.index:
                     limits[self.table.index[name]] = dict(csi_node.limits).get(driver, NO_LIMIT)
+            # None: no node limits the driver, so its disks are not counted at all.
             self._limits[driver] = limits if (limits < NO_LIMIT).any() else None
         return self._limits[driver]
 
@@ -270,6 +277,7 @@ class StorageUse:
         self._work.charge(UNITS_TO_COMPARE)
         needs = self.needs(pod)
         if needs.problem is not None or self._is_special(pod):
+            # Equivalent only to pods with exactly these claims.
             return (pod.namespace, pod.native_group, pod.claims)
         volumes = frozenset((volume.required, volume.zones) for volume in needs.bound)
         drivers = tuple(sorted(driver for driver, _ in needs.disks))
@@ -304,6 +312,7 @@ class StorageUse:
         allowed = self.table.everywhere()
         picked: dict[str, PickedByNode] = {}
         for claim in needs.unbound:
+            # A claim with a selected node is being provisioned: a volume picked for it would be lost to others.
             if claim.selected_node is None and not self._decided(claim):
                 picked[claim.key] = self._pick(claim, picked.values())
             allowed &= self._obtainable(claim, picked.get(claim.key, {}))
@@ -325,6 +334,7 @@ class StorageUse:
             nodes = np.flatnonzero(self.reachable(volume.required) & lacking).tolist()
             self._work.charge(15 + len(self.table) // 500 + len(nodes) // 3)
             for node in nodes:
+                # Two claims of one pod must not get the same volume on a node.
                 if not any(other.get(node) is volume for other in others):
                     mine[node] = volume
                     lacking[node] = False
@@ -338,6 +348,7 @@ class StorageUse:
             return self.reachable(given.required)  # another member's node has decided it
         made = provisionable(self.storage.classes.get(claim.storage_class), self.table)
         node = claim.selected_node
+        # A volume to be provisioned for one node can be shared across nodes only with an access mode for many.
         if node is None and not SHARED_MODES & set(claim.access_modes):
             node = self._taken.provisioned_on.get(claim.key)
         if node is not None:

@@ -34,6 +34,7 @@ class VolumeBinding(ClaimFilter):
             yield RefusedNodes(NO_VOLUME, table.everywhere())
         elif needs.bound:
             usable = table.everywhere()
+            # One reason for all bound claims, as in kube-scheduler's FindPodVolumes.
             for volume in needs.bound:
                 usable &= storage.reachable(volume.required)
             yield RefusedNodes(NODE_CONFLICT, ~usable)

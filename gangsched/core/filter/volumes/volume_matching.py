@@ -20,6 +20,7 @@ def reachable(required: tuple[NodeSelectorTerm, ...] | None, table: NodeTable) -
     """
     if required is None:
         return table.everywhere()
+    # kube-scheduler compares volumes with the labels of a node object that has no name.
     terms = [term for term in required if all(field.operator == "NotIn" for field in term.fields)]
     if any(term.fields and not term.labels for term in terms):
         return table.everywhere()
@@ -29,6 +30,7 @@ def reachable(required: tuple[NodeSelectorTerm, ...] | None, table: NodeTable) -
 def provisionable(known: StorageClass | None, table: NodeTable) -> Bools:
     """`provisionable[node]`: the class provisions volumes for this node."""
     if known is None or known.provisioner in {"", NO_PROVISIONER}:
+        # A class without a provisioner only offers volumes that exist.
         return table.having(())
     if not known.topologies:
         return table.everywhere()
@@ -43,9 +45,11 @@ def candidates(claim: Claim, volumes: Iterable[Volume], taken: Mapping[str, str]
     """
     suitable = [each for each in volumes if taken.get(each.name, claim.key) == claim.key and _suits(claim, each)]
     kept = next((each for each in suitable if each.claim is not None and each.claim.means(claim)), None)
+    # A volume with a claimRef to this claim was bound by hand or by a bind that is under way.
     if kept is not None:
         return [kept]
     free = (each for each in suitable if each.claim is None and _may_be_given(claim, each))
+    # The name breaks ties, so that a plan is deterministic.
     return sorted(free, key=lambda volume: (volume.capacity_bytes, volume.name))
 
 

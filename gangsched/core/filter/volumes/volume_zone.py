@@ -42,6 +42,8 @@ def _allowed(volumes: Iterable[Volume], table: NodeTable) -> Bools:
         inside = requirement_met(Requirement(key, "In", values), table)
         if key in NEW_LABEL:
             by_new = requirement_met(Requirement(NEW_LABEL[key], "In", values), table)
+            # The new label counts only where the node lacks the old one.
             inside |= by_new & requirement_met(Requirement(key, "DoesNotExist"), table)
         mask &= inside
+    # Single-zone clusters have no such labels at all.
     return mask | term_met(NOWHERE, table)
