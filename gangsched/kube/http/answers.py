@@ -52,8 +52,10 @@ def fault_of(status: int, body: bytes, retry_after: str | None) -> ApiFault:
     try:
         said = _status_decoder.decode(body)
     except msgspec.DecodeError:
+        # A proxy's error page: enough of it to recognise the proxy, on one line.
         said = _Status(message=" ".join(body[:200].decode(errors="replace").split()))
     details = said.details or _Details()
+    # Retry-After may also be a date, which API servers never send.
     after_s = float(retry_after) if retry_after and retry_after.isdigit() else details.retry_after_seconds
     is_status = said.kind == "Status"
     causes = tuple(Cause(cause.reason, cause.message, cause.field) for cause in details.causes or ())

@@ -28,6 +28,7 @@ class Backoff:
         delay_s = self._next_s * (1.0 - 0.25 * self._rng.random())
         self._next_s = min(self._next_s * 2.0, self._limit_s)
         if isinstance(fault, ApiFault) and fault.retry_after_s is not None:
+            # The server knows its load; the delay still doubles, in case it does not mean it.
             return max(delay_s, fault.retry_after_s)
         return delay_s
 
@@ -44,6 +45,7 @@ class RequestPace:
 
     def __init__(self, every_s: float, *, at_once: int = 1, now: Now, sleep: Sleep) -> None:
         self._every_s = every_s
+        # The turns are booked in advance; being this far ahead of the clock is still allowed.
         self._ahead_s = (at_once - 1) * every_s
         self._now = now
         self._sleep = sleep
@@ -52,6 +54,7 @@ class RequestPace:
     async def turn(self, kind: str) -> None:
         """Wait until a request of `kind` may start."""
         now_s = self._now()
+        # Unused turns are lost: after a pause only `at_once` requests may start together.
         free_s = max(now_s, self._free_s.get(kind, now_s))
         self._free_s[kind] = free_s + self._every_s
         wait_s = free_s - self._ahead_s - now_s

@@ -103,6 +103,7 @@ class BlockingClient:
             try:
                 connection.request(method, path, body, headers)
                 return connection, connection.getresponse()
+            # The server closed an idle connection: the request cannot have been carried out, so it is sent once more.
             except (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError):
                 connection.close()
         connection = self._connection()

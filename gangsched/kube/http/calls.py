@@ -19,6 +19,7 @@ TIMEOUT_S = 5.0
 
 async def call(pool: ConnectionPool, method: str, path: str, body: Any = None) -> tuple[int, Any]:
     """Status and body of the answer to one request; a PATCH body is a JSON merge patch."""
+    # A SubjectAccessReview is a POST that changes nothing: standbys must be able to send it.
     sender = pool if method in {"PUT", "PATCH"} else pool.client
     content = None if body is None else msgspec.json.encode(body)
     content_type = MERGE_PATCH if method == "PATCH" else JSON

@@ -34,6 +34,7 @@ JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 
+# Lists come in megabytes; aiohttp's default of 64 KiB would pause and resume reading for each piece.
 READ_BUFFER_BYTES = 2**21
 CONNECT_TIMEOUT_S = 10.0
 HEADERS_TIMEOUT_S = 25.0
@@ -81,6 +82,7 @@ class ApiClient:
         out. If the write gate `fence` is closed, the request is not sent and Fenced is raised.
         """
         limits = aiohttp.ClientTimeout(total=timeout_s, sock_connect=CONNECT_TIMEOUT_S, sock_read=HEADERS_TIMEOUT_S)
+        # A second time only after a 401, with credentials that were read again.
         for attempt in (1, 2):
             try:
                 async with await self._open(method, path, body, content_type, limits, accept, fence) as response:
@@ -126,6 +128,7 @@ class ApiClient:
         """Read the credentials again; false if they cannot be read."""
         asked_s = self._now()
         async with self._reloading:
+            # Dozens of requests fail with 401 at once; the first one reloads for all.
             if self._reloaded_s >= asked_s - RELOAD_AT_MOST_EVERY_S:
                 return True
             try:
@@ -150,6 +153,7 @@ class ApiClient:
                 request.headers["Authorization"] = credentials.authorization
             return await handler(request)
 
+        # The middlewares of a session run in this order; the token is added last, when the request really starts.
         return _session(_connector(ssl=_tls(credentials)), middleware, authorize, proxy=credentials.proxy)
 
     async def check(
@@ -215,10 +219,12 @@ class ApiClient:
             headers["Authorization"] = credentials.authorization
         return await self._session.request(
             method,
+            # Already encoded: yarl would encode the `%` of a continue token once more.
             URL(credentials.server + path, encoded=True),
             data=body,
             headers=headers,
             timeout=limits,
+            # The write gate checks one request; a redirect would send another one.
             allow_redirects=False,
             ssl=_tls(credentials),
             proxy=credentials.proxy,
@@ -249,6 +255,7 @@ def _of_the_system() -> ssl.SSLContext:
 
 
 def _connector(**more: Any) -> aiohttp.TCPConnector:
+    # No limit: watches occupy connections for as long as they live. Callers limit their own requests.
     return aiohttp.TCPConnector(limit=0, socket_factory=open_socket, **more)
 
 

@@ -16,6 +16,7 @@ from gangsched.kube.http import sdk
 from gangsched.kube.http.faults import Misconfigured
 from gangsched.kube.http.tls import tls_context
 
+# As client-go: kubelets replace a projected token long before it expires.
 RENEW_EVERY_S = 60.0
 
 
@@ -53,6 +54,7 @@ class Credentials:
                     config_file=self.kubeconfig,
                     context=self._context,
                     client_configuration=settings,
+                    # A refreshed token must not be written back: the kubeconfig may be mounted read-only or be shared.
                     persist_config=False,
                 )
             self.tls = _tls(settings)
@@ -71,6 +73,7 @@ class Credentials:
         if self._now() - self._renewed_s < RENEW_EVERY_S:
             return
         self._renewed_s = self._now()
+        # Private, but there is no other way to know whether the token comes from an exec plugin.
         user = getattr(self._loader, "_user", None)
         with suppress(Exception):
             if self.kubeconfig is None:

@@ -86,6 +86,7 @@ def is_replaced(fault: ApiFault) -> bool:
 def is_away(fault: Fault) -> bool:
     """Whether the error suggests that the server is starting, restarting or overloaded."""
     if isinstance(fault, ApiFault):
+        # 429 is API priority and fairness: the request is fine, the server is busy.
         return fault.status >= SERVER_ERROR or fault.status == TOO_MANY_REQUESTS
     return isinstance(fault, Unreachable)
 

@@ -164,6 +164,7 @@ async def check_permissions(
     """
     turn = asyncio.Semaphore(AT_A_TIME)
     try:
+        # First, since the answers decide which permissions are required at all.
         lacking = await asyncio.gather(*(_lacks_status(client, each.api_group, turn) for each in WHOLE_POD_GROUPS))
         required = (*PERMISSIONS, *itertools.compress(WHOLE_POD_GROUPS, lacking))
         asked = (*required, *optional)
@@ -180,6 +181,7 @@ async def check_permissions(
     except Malformed as fault:
         raise Misconfigured(f"The API server cannot say what we may do: {fault}") from fault
     missing = [permission for permission, yes in zip(asked, granted, strict=True) if not yes]
+    # One missing required permission ends the start; the sentence names all that are missing, optional ones too.
     if any(permission in required for permission in missing):
         raise Misconfigured(may_not(missing))
     return tuple(missing)
@@ -223,6 +225,7 @@ async def _lacks_status(client: RestClient, api_group: str, turn: asyncio.Semaph
         async with turn:
             answer = await client.request("GET", f"/apis/{api_group}/v1alpha1")
     except ApiFault as fault:
+        # Not served, or no discovery for us: then there is nothing to patch.
         if fault.status in {NOT_FOUND, FORBIDDEN}:
             return False
         raise

@@ -22,6 +22,7 @@ from gangsched.kube.http import location
 from gangsched.kube.http.faults import Misconfigured, said
 from gangsched.kube.http.tls import tls_context
 
+# The loader in C is much faster, but not every build of PyYAML has it.
 LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -77,6 +78,7 @@ def _of_kubeconfig(paths: str, given: Path | None, wanted: str | None) -> Access
         raise Misconfigured(f"Kubeconfig {paths} {said_so}.")
     context = merged["contexts"][name]
     for kind, of in (("clusters", "cluster"), ("users", "user")):
+        # A context without a user is valid: the server may admit anonymous requests.
         if context.get(of) not in merged[kind] and (of == "cluster" or context.get(of)):
             raise Misconfigured(f'Context "{name}" of kubeconfig {paths} names a {of} that is not there.')
     cluster, user = merged["clusters"][context["cluster"]], merged["users"].get(context.get("user"), {})
@@ -95,12 +97,15 @@ def _merged(paths: list[str]) -> dict[str, Any]:
         if not path.is_file():
             continue
         document = cast(Mapping[str, Any], yaml.load(path.read_text(), Loader=LOADER) or {})
+        # The first file that names one wins, as for kubectl.
         merged["current-context"] = merged["current-context"] or document.get("current-context") or ""
         for kind, of in (("clusters", "cluster"), ("users", "user"), ("contexts", "context")):
             for entry in document.get(kind) or ():
                 values = dict(entry.get(of) or {})
                 for key in ("certificate-authority", "client-certificate", "client-key", "tokenFile"):
                     if values.get(key):
+                        # Relative paths are relative to their kubeconfig. An absolute path stays as it is: `/` discards
+                        # the left side.
                         values[key] = str(path.parent / location.expanded(values[key]))
                 merged[kind].setdefault(entry["name"], values)
     return merged

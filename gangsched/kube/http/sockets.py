@@ -10,6 +10,7 @@ import os
 import socket
 from typing import Any
 
+# A dead peer is found after 25 s, before a watch counts as silent (30 s).
 IDLE_S, EVERY_S, PROBES = 10, 5, 3
 DEAD_AFTER_S = IDLE_S + EVERY_S * PROBES
 
@@ -21,6 +22,7 @@ def keep_alive(connection: socket.socket) -> None:
         ("TCP_KEEPIDLE", IDLE_S),
         ("TCP_KEEPINTVL", EVERY_S),
         ("TCP_KEEPCNT", PROBES),
+        # In milliseconds. Keep-alive probes are not sent while data is unacknowledged; this covers that case.
         ("TCP_USER_TIMEOUT", DEAD_AFTER_S * 1000),
     ):
         if hasattr(socket, option):  # Linux has all of them

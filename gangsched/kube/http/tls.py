@@ -50,6 +50,7 @@ def tls_context(
     if authority:
         context.load_verify_locations(cafile=authority)
     else:
+        # A kubeconfig without an authority, such as that of a cloud with a public certificate.
         context.load_default_certs()
     if certificate:
         context.load_cert_chain(certificate, keyfile=key)

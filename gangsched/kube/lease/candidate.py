@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 
 from gangsched.kube.lease.record import MOST_TRANSITIONS, NOBODY, Record
 
+# Answers may be lost for as long as a request lives; at one write every 2 s these are the last 200 s.
 WRITES_REMEMBERED = 100
 
 
@@ -104,6 +105,7 @@ class Candidate:
             return float("-inf")
         if self._is_ours(record):
             return self._leads_from_s
+        # The longer of both: a holder with a longer duration than ours may still write.
         return self._changed_s + max(record.duration_s, self.timing.duration_s)
 
     # --- what happens to it -----------------------------------------------------------------------------------------
@@ -116,9 +118,11 @@ class Candidate:
         if record != self._record:
             self._changed_s = now_s
             if self._is_ours(record) and self._writes[_stamp(record)].creates and not self.leads(now_s):
+                # The Lease that we made may replace a deleted one, whose holder writes until its own duration is over.
                 self._leads_from_s = now_s + self.timing.duration_s
         self._record = record
         if self._is_ours(record):  # perhaps a write whose answer was lost
+            # When it was sent, not now: the holder's time runs from there, so ours never exceeds what others grant us.
             sent_s = self._writes[_stamp(record)].sent_s
             self._held_s = sent_s if self._held_s is None else max(self._held_s, sent_s)
         else:
@@ -131,6 +135,7 @@ class Candidate:
         """
         holds, known = self.holds(now_s), self._record
         is_anothers = known is not None and not self._is_ours(known)
+        # `free_s` is -inf for a released Lease, so it is taken at once.
         if is_anothers and now_s < self.free_s():
             return None
         wanted = Record(
@@ -139,13 +144,17 @@ class Candidate:
         if known is None:
             return wanted
         if holds:
+            # acquireTime stays through renewals, as in client-go.
             wanted = replace(wanted, acquired=known.acquired)
         changed = known.holder != self.identity
+        # leaseTransitions is an int32 in the API.
         transitions = min(known.transitions + changed, MOST_TRANSITIONS)
+        # Without `rest` the record is created (POST); with it, its resourceVersion guards the update.
         return replace(wanted, transitions=transitions, rest={} if self._is_absent else known.rest)
 
     def sends(self, record: Record, now_s: float) -> None:
         """Record that a proposal is about to be sent."""
+        # setdefault: the same record sent again is valid only from the first time on.
         self._writes.setdefault(_stamp(record), _Write(now_s, creates=not record.rest))
         if len(self._writes) > WRITES_REMEMBERED:
             self._writes.popitem(last=False)
@@ -164,6 +173,7 @@ class Candidate:
         known = self._record
         if held is None or known is None or self._is_absent or not self._is_ours(known) or now_s < self._leads_from_s:
             return None
+        # A duration of 1 s as in client-go: the API requires a positive one.
         return replace(known, holder=NOBODY, duration_s=1, acquired=moment, renewed=moment)
 
     def loses(self) -> None:

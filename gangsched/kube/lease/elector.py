@@ -27,6 +27,7 @@ from gangsched.kube.read.wire import Line
 from gangsched.kube.waiting import wait_for_event
 from gangsched.kube.write.spelling import micro_time
 
+# A Lease that others change all the time must not cause a storm of requests.
 LOOK_AT_MOST_EVERY_S = 0.1
 WATCH_S = 300
 SILENCE_S = 360.0
@@ -92,6 +93,7 @@ class Elector:
         try:
             while not await self._try():
                 free_in_s = self._candidate.free_s() - self._runtime.now()
+                # Jitter as in client-go, so that candidates do not collide every time.
                 retry_s = self.timing.retry_s * (1 + 0.1 * self._runtime.rng.random())
                 await wait_for_event(
                     self._hint, min(retry_s, max(free_in_s, LOOK_AT_MOST_EVERY_S)), sleep=self._runtime.sleep
@@ -107,6 +109,7 @@ class Elector:
                 next_s = now_s + self.timing.retry_s
                 if await self._renew():
                     self.counts.renewed += 1
+                # Not beyond the deadline: `hold` must end when the lease does, whatever the last request does.
                 until_s = min(next_s, self._candidate.gives_up_s())
                 await self._runtime.sleep(max(0.0, until_s - self._runtime.now()))
         finally:
@@ -142,6 +145,7 @@ class Elector:
 
     async def _try(self) -> bool:
         """Look at the lease and take it if it is free; whether it is ours then."""
+        # Before looking: a change that comes meanwhile sets it again.
         self._hint.clear()
         began_s = self._runtime.now()
         try:
@@ -157,6 +161,7 @@ class Elector:
         except Fault as fault:
             if not _is_conflict(fault):  # another candidate was faster
                 self._complain(fault)
+        # Also after a fault: a write whose answer was lost may have made the Lease ours.
         if self._open_fence():
             return True
         await self._runtime.sleep(began_s + LOOK_AT_MOST_EVERY_S - self._runtime.now())
@@ -177,6 +182,7 @@ class Elector:
                 # Somebody changed the object, or it is gone, or our write may stand: a read tells.
                 with suppress(Fault):
                     await self._look()
+                # Our resourceVersion was old. The read has the new one, so the renewal is tried once more.
                 if _is_conflict(fault):
                     continue
             else:
@@ -201,6 +207,7 @@ class Elector:
             answer = await self._bounded("GET", path, None, self._patience_s())
             record = decode(answer, duration_s=self.timing.duration_s)
         except ApiFault as fault:
+            # A 404 of a proxy says nothing about the Lease.
             if fault.status != NOT_FOUND or not fault.is_status:
                 raise
         self._candidate.saw(record, self._runtime.now())
@@ -253,10 +260,12 @@ class Elector:
             event = msgspec.json.decode(line, type=Line[msgspec.Raw])
             if event.type in {"ADDED", "MODIFIED"}:
                 record = decode(bytes(event.object), duration_s=1.0)
+                # Our own renewals come back in the watch every two seconds.
                 if record.holder == self.identity:
                     return
                 self._released = record if event.type == "MODIFIED" and record.is_free else None
         except (msgspec.DecodeError, Malformed):
+            # An unreadable line is a change as well: the Lease is read then.
             pass
         self._hint.set()
 

@@ -57,9 +57,11 @@ class Leadership:
             finally:
                 self._is_leading = False
                 holding.cancel()
+                # The gate is closed when this returns, so no write of this term can follow.
                 await asyncio.wait({holding})
             duration_s = self.elector.timing.duration_s
             self._runtime.warn(f"The watches are behind: for {duration_s:g} s the lease is left to others.")
+            # A standby with healthy watches should lead instead; waiting a whole duration gives it the chance.
             await self.elector.release()
             await self._runtime.sleep(duration_s)
 
@@ -75,6 +77,7 @@ class Leadership:
             await asyncio.wait({holding, catching_up, too_late}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             too_late.cancel()
+            # If both ended in the same step, the Lease is lost.
             is_ready = catching_up.done() and not holding.done()
             catching_up.cancel()
         if catching_up.done() and not catching_up.cancelled():
@@ -104,12 +107,15 @@ def lead_by_lease(
     runtime: Runtime,
 ) -> Leadership:
     """Leadership of a daemon, on the clock that runs while the machine is suspended, with separate connections."""
+    # A suspended machine must not believe that its lease is still valid: CLOCK_MONOTONIC stands still meanwhile.
     runtime = replace(runtime, now=runtime.boot)
     elector = Elector(
+        # Without a fence: renewals must pass when all other writes are blocked.
         ConnectionPool(client),
         client,
         namespace=lease.namespace,
         name=lease.name,
+        # Unique per process: a restarted container must not take its predecessor's Lease for its own.
         identity=identity or f"{socket.gethostname()[:200]}_{uuid4()}",
         timing=timing,
         fence=Fence(runtime.now),

@@ -91,6 +91,7 @@ def encode(record: Record, *, namespace: str, name: str) -> bytes:
 def _duration_s(value: object, default_s: float) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
         return default_s
+    # Anybody with the permission to write Leases could otherwise lock out all candidates.
     return min(float(value), LONGEST_S)
 
 

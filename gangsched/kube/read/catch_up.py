@@ -25,6 +25,7 @@ from gangsched.kube.read.wire import Identified, Page
 from gangsched.model.objects import Pod
 
 METADATA_ONLY = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
+# Polling: the store is written by another task, and a leader without plans costs more than a few wake-ups.
 LOOK_EVERY_S = 0.005
 LIST_WITHIN_S = 5.0
 
@@ -46,12 +47,15 @@ async def catch_up(
         unseen = [
             uid for uid, pod in pods.items() if not pod.node_name and pod.scheduler_name == name and uid not in listed
         ]
+        # Nominations are updates of pods that are still unbound, so the listed pods show them.
         newest = max((revision(each.metadata.resource_version) for each in found), default=-1)
         as_of = revision(page.metadata.resource_version)
         while True:
             reached = revision(pods.resource_version)
+            # -1 if the list's version is no number: then only the pods themselves can prove anything.
             if reached >= as_of >= 0:
                 break
+            # The watch has shown the bind or the deletion.
             unseen = [uid for uid in unseen if (pod := pods.get(uid)) is not None and not pod.node_name]
             if reached >= newest and not unseen:
                 break
@@ -60,6 +64,7 @@ async def catch_up(
 
 async def _waiting(client: ApiClient, name: str) -> Page[Identified]:
     """The pods without a node that name this scheduler, as they are now, not as a cache has them."""
+    # No resourceVersion in the request: the list is consistent, and shows every earlier write.
     selector = quote(f"spec.nodeName=,spec.schedulerName={name}", safe="")
     path = f"/api/v1/pods?fieldSelector={selector}"
     answer = await client.request("GET", path, accept=METADATA_ONLY, timeout_s=LIST_WITHIN_S)

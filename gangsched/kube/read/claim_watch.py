@@ -28,6 +28,7 @@ class ClaimWatch:
         one = (message.item,) if isinstance(message, Applied) else ()
         for item in message.items if isinstance(message, Replaced) else one:
             if isinstance(item, Pod):
+                # Names of resources, not pods: their number is small, and bounded below.
                 self._requested.update(each.name for each in item.shape.extended if self._extends)
                 if item.claims_devices:
                     self.is_claimed.set()

@@ -82,8 +82,10 @@ def decode_pod(
     meta, spec, status = wire.metadata, wire.spec, wire.status
     gang_metadata = pod_gang_metadata(meta.labels or NOTHING, meta.annotations or NOTHING, unread)
     native_group = spec.scheduling_group.pod_group_name if spec.scheduling_group is not None else ""
+    # Before anything is parsed: clusters keep tens of thousands of ended pods.
     if not gang_metadata and not native_group and status.phase in TERMINAL:
         return None
+    # The condition is compared with what we would write; of all other pods it is not needed.
     waits_for_us = not spec.node_name and (names is None or spec.scheduler_name in names.ours)
     if not spec.node_name and not waits_for_us and names is not None and status.phase not in TERMINAL:
         names.compare(spec.scheduler_name, f"{meta.namespace}/{meta.name}")
@@ -119,7 +121,9 @@ def _pod(
         shape=shape,
         scheduler_name=spec.scheduler_name,
         node_name=spec.node_name,
+        # The nomination of a bound pod no longer means anything, and older API servers keep it.
         nominated_node=status.nominated_node_name if not spec.node_name else "",
+        # A phase of a future version: the pod still takes room.
         phase=_PHASES.get(status.phase, Phase.UNKNOWN),
         deleting=meta.deletion_timestamp is not None,
         gated=bool(spec.scheduling_gates),
@@ -132,6 +136,7 @@ def _pod(
         controller_uid=controller.uid,
         labels=labels,
         claims=_uses(wire),
+        # Bounded, since any client with pods/status may write megabytes.
         status_reason=status.reason[:TEXT_KEPT],
         rejection=_rejection(status),
         condition=condition,
@@ -152,6 +157,7 @@ def instead_of_pod(wire: WirePod, old: Pod | None) -> Pod | None:
     (semantics I8).
     """
     meta, node = wire.metadata, wire.spec.node_name
+    # Without a node it takes no room, so that the last version, or nothing, is right.
     if not node or wire.status.phase in TERMINAL or (old is not None and old.node_name == node):
         return old
     return stand_in(meta.uid, meta.namespace, meta.name, node)
@@ -195,6 +201,7 @@ def decode_disruption_budget(wire: WireDisruptionBudget) -> PodDisruptionBudget:
         namespace=meta.namespace,
         name=meta.name,
         selector=label_selector(wire.spec.selector),
+        # The controller has not seen the new spec yet.
         allowed=max(0, status.disruptions_allowed) if status.observed_generation >= meta.generation else 0,
     )
 
@@ -280,6 +287,7 @@ def _controller(meta: Meta) -> Owner:
 
 def _is_disruption_target(status: PodStatus) -> bool:
     """Whether we are evicting the pod, or were when somebody last looked (semantics V24)."""
+    # A search in the raw bytes first: few pods need their conditions decoded.
     if TARGET_TYPE not in bytes(status.conditions):
         return False
     return any(
@@ -289,6 +297,7 @@ def _is_disruption_target(status: PodStatus) -> bool:
     )
 
 
+# Pods of one job are created in the same second.
 @lru_cache(maxsize=256)
 def seconds(timestamp: str) -> int:
     """Epoch seconds of an RFC 3339 text; 0 if it is not a time."""

@@ -93,6 +93,7 @@ def _decoded(noun: str, wire: Wired, decode: Callable[[str, Wired], T]) -> T:
 
 def _unknown(wire: Wired, *known: str) -> str:
     """The first field that is set, and is none of these."""
+    # The alphabetically first, so that the message does not depend on the order of fields.
     return min((name for name, value in wire.items() if name not in known and value not in (None, [], {})), default="")
 
 
@@ -137,6 +138,7 @@ def _device(wire: Wired, unknown: str) -> Device:
         if len(kinds) == 1 and kinds[0] in _KINDS:
             attributes[name] = (kinds[0], value[kinds[0]])
         else:
+            # A list attribute of a newer API: the device is no candidate, rather than a device without the attribute.
             unknown = unknown or f"attribute {name} of kind {', '.join(sorted(kinds)) or 'none'}"
     capacity = {}
     for name, value in (wire.get("capacity") or {}).items():
@@ -176,6 +178,7 @@ def _rule(name: str, wire: Wired) -> DeviceTaintRule:
     spec = wire["spec"]
     chosen = spec.get("deviceSelector")
     unknown = _unknown(spec, "deviceSelector", "taint") or _unknown(chosen or {}, "driver", "pool", "device")
+    # A rule without a selector taints no device; "" is no driver's name.
     if chosen is None:
         return DeviceTaintRule(name, _taint(spec["taint"]), driver="", unknown=unknown)
     driver, pool, device = (chosen.get(each) for each in ("driver", "pool", "device"))
@@ -186,6 +189,7 @@ def _class(name: str, wire: Wired) -> DeviceClass:
     spec = wire.get("spec") or {}
     selectors, unknown = _selectors(spec)
     unknown = unknown or _unknown(spec, "selectors", "config", "extendedResourceName")
+    # As text: opaque parameters are passed on unchanged, and the class stays hashable.
     configs = tuple(msgspec.json.encode(each).decode() for each in spec.get("config") or ())
     creation_s = seconds((wire.get("metadata") or {}).get("creationTimestamp") or "")
     return DeviceClass(name, selectors, spec.get("extendedResourceName") or "", unknown, configs, creation_s)

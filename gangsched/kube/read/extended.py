@@ -54,6 +54,7 @@ def _resource(name: str, containers: Sequence[Container], inits: int) -> Extende
             users.append((each.name, lasting[number][0]))
     for number, each in enumerate(containers[:inits]):
         count = 0 if each.restart_policy == ALWAYS else _count(each, name)
+        # An init container uses devices of containers that start later before it asks for devices of its own.
         for other, (request, amount) in lasting.items():
             if other >= number and count > 0:
                 later.append((number, request))
@@ -61,6 +62,7 @@ def _resource(name: str, containers: Sequence[Container], inits: int) -> Extende
         if count > 0:
             ending[number] = (_request_name(number, each, name), count)
             later.append((number, ""))
+    # Init containers run one after the other, so the largest request serves all of them.
     most = max(ending.values(), key=lambda each: each[1], default=None)
     users += [(containers[number].name, request or (most or ("", 0))[0]) for number, request in later]
     requests = [*lasting.values(), *([most] if most is not None else ())]
@@ -73,6 +75,7 @@ def _count(container: Container, name: str) -> int:
 
 
 def _request_name(number: int, container: Container, name: str) -> str:
+    # The name that kube-scheduler gives the request.
     return f"container-{number}-request-{sorted(_requests(container)).index(name)}"
 
 

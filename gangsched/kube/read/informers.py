@@ -58,6 +58,7 @@ class Informers:
         self.backlog_bound = asyncio.Event()
         self.stores: dict[str, Store[Any, Any]] = {}
         self.reflectors: dict[str, Reflector[Any, Any]] = {}
+        # Reading begins while the daemon is still being imported, which takes longer than the first lists.
         self._early: list[Message] = []  # until `deliver_to`
         self._is_early = True
         self._sink: Sink = self._early.append
@@ -75,6 +76,7 @@ class Informers:
         self._claims = ClaimWatch(extends=extends)
         for resource in (*required, *optional, *later):
             self.stores[resource.name] = store = Store(resource, self._take, warn)
+            # Required resources are retried forever; without them nothing may be planned.
             refused = store.refused if resource.optional else None
             self.reflectors[resource.name] = Reflector(
                 client, store, warn=warn, now=runtime.now, sleep=runtime.sleep, rng=runtime.rng, refused=refused
@@ -92,6 +94,7 @@ class Informers:
             sleep=runtime.sleep,
             rng=runtime.rng,
         )
+        # Not part of `synced`: most clusters have no devices, and must not wait for them.
         self._later = {resource.name for resource in later}
         synced = {name: each.synced for name, each in self.reflectors.items() if name not in self._later}
         self._synced = synced | {"podgroups": self.pod_groups.synced}
@@ -131,6 +134,7 @@ class Informers:
         await reflector.run()
 
     def _take(self, message: Message) -> None:
+        # Once devices are read there is nothing left to find out, and messages pass untouched.
         if self._later and not self._claims.is_claimed.is_set():
             self._claims.take(message)
         self._sink(message)

@@ -35,6 +35,7 @@ def inter_pod_constraints(spec: PodSpec) -> InterPodConstraints | None:
         affinity=tuple(map(_term, near.required or ())),
         anti_affinity=tuple(map(_term, away.required or ())),
         spread=tuple(_spread(each) for each in constraints if each.when_unsatisfiable == DO_NOT_SCHEDULE),
+        # One list with signed weights: a preferred anti-affinity is a preference with a negative weight.
         preferred=(*_weighted(near, +1), *_weighted(away, -1)),
         soft_spread=tuple(_spread(each) for each in constraints if each.when_unsatisfiable != DO_NOT_SCHEDULE),
     )
@@ -68,8 +69,10 @@ def _spread(constraint: SpreadConstraint) -> Spread:
         topology_key=constraint.topology_key,
         max_skew=constraint.max_skew,
         selector=label_selector(constraint.label_selector),
+        # The API's default is nil, which counts as 1.
         min_domains=max(1, constraint.min_domains or 1),
         honor_affinity=(constraint.node_affinity_policy or HONOR) == HONOR,
+        # The defaults differ: nodeAffinityPolicy is Honor, nodeTaintsPolicy is Ignore.
         honor_taints=constraint.node_taints_policy == HONOR,
         match_label_keys=constraint.match_label_keys or (),
     )
@@ -79,5 +82,6 @@ def label_selector(selector: LabelSelector | None) -> Selector:
     """Decode a label selector; None, which the API writes as null, selects nothing."""
     if selector is None:
         return None
+    # Sorted, so that equal selectors are equal values.
     equals = (Requirement(key, "In", (value,)) for key, value in sorted((selector.match_labels or {}).items()))
     return (*equals, *(selector.match_expressions or ()))

@@ -96,6 +96,7 @@ class _Sessions(AsyncExitStack):
         self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
     ) -> aiohttp.ClientResponse:
         query = request.url.query
+        # Pages of one list belong together, and only its first request waits for a turn.
         if "continue" not in query:
             await self._pace.turn("watch" if "watch" in query else request.url.path)
         return await handler(request)

@@ -36,6 +36,7 @@ from gangsched.kube.waiting import wait_for_event
 from gangsched.model.objects import PodGroup
 from gangsched.model.protocol import Message
 
+# client-go's default page size.
 PAGE_LIMIT = 500
 SLICE = 50
 SWEEP_EVERY_S = 60.0
@@ -205,6 +206,7 @@ class _ApiGroup:
                     self._absent.reset()
                     await self._listen(version, resource_version)
                     continue
+                # An aggregated or freshly started API server answers 404 for a group that it will serve in a second.
                 if self._may_come_back():
                     await self._sleep(LOOK_AGAIN_AFTER_S)
                     continue
@@ -214,6 +216,7 @@ class _ApiGroup:
                 self._now_live()  # there is nothing to hear
                 delay_s = self._absent.next_s()
             except Fault as fault:
+                # It worked for longer than an interval of lists, so this is a new outage.
                 if self._now() - began_s > self._informer.sweep_every_s:
                     self._backoff.reset()
                 self._absent_since_s = None
@@ -239,6 +242,7 @@ class _ApiGroup:
         """The version that has its kind, the server's preferred one first; None when there is none."""
         try:
             group = await self._client.request_json("GET", f"/apis/{self._dialect.api_group}")
+            # The kind need not be in every version, for example while a definition is being upgraded.
             for version in [entry["version"] for entry in group.get("versions", ())]:
                 kinds = await self._client.request_json("GET", f"/apis/{self._dialect.api_group}/{version}")
                 if any(kind.get("name") == self._dialect.plural for kind in kinds.get("resources", ())):
@@ -258,6 +262,7 @@ class _ApiGroup:
         except ApiFault as fault:
             if not self._is_forbidden(fault):
                 raise
+            # Its gangs are told that they are unsupported, instead of waiting for objects that never come.
             self.store.replace_with_none(forbidden=True)
             self.heard_s = None
             self.listed.set()
@@ -276,6 +281,7 @@ class _ApiGroup:
             path = f"/apis/{self._dialect.api_group}/{version}/{self._dialect.plural}?limit={PAGE_LIMIT}"
             page = await self._client.request_json("GET", f"{path}&continue={token}" if token else path)
             for number, body in enumerate(page.get("items") or ()):
+                # Binds and other tasks run between the slices of a page.
                 if number % SLICE == 0:
                     await self._sleep(0)
                 pod_group = self.store.read(body, version)
@@ -299,6 +305,7 @@ class _ApiGroup:
             await self._run_kopf(version)
         finally:
             watching.cancel()
+            # The old watch must be gone before the next one starts, or two would report changes.
             await asyncio.wait((watching,))
 
     async def _watch(self, version: str, resource_version: str) -> None:
@@ -338,6 +345,7 @@ class _ApiGroup:
                         if event.type in CHANGES:
                             self._heard(version, event.type, event.object)
                         metadata = event.object.get("metadata") or {}
+                        # Also of bookmarks, which have nothing else.
                         resource_version = str(metadata.get("resourceVersion") or resource_version)
                         if self._now() > slice_ends_s:
                             await self._sleep(0)
@@ -367,6 +375,7 @@ class _ApiGroup:
         listening.add_done_callback(lambda _: ended.set())
         try:
             pause_s = FIRST_SWEEP_AFTER_S
+            # A list corrects what both streams missed.
             while not await wait_for_event(ended, pause_s, sleep=self._sleep):
                 await self._sweep(version)
                 if not ended.is_set():

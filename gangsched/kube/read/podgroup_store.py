@@ -55,6 +55,7 @@ class PodGroupStore:
         # Two streams bring each version: the later one is done before anything is parsed.
         if known is not None and revision(known.resource_version) >= at:
             return
+        # The slower of two streams brings an object that the faster one has seen deleted.
         if uid and self._deleted.get(uid, -1) >= at:
             return
         pod_group = self.parse(body, version)
@@ -89,12 +90,14 @@ class PodGroupStore:
         for pod_group in pod_groups:
             known = self._known.get(pod_group.uid, pod_group)
             at = revision(pod_group.resource_version)
+            # The list may be older than a deletion in the stream.
             if self._deleted.get(pod_group.uid, -1) < at:
                 listed[pod_group.uid] = known if revision(known.resource_version) >= at else pod_group
         at = revision(resource_version)
         for uid, known in self._known.items():
             if uid not in listed and revision(known.resource_version) > at:
                 listed[uid] = known
+        # What the list is newer than cannot come back; so the dict stays small.
         self._deleted = {uid: when for uid, when in self._deleted.items() if when > at}
         self._tell(listed)
 

@@ -24,7 +24,9 @@ from gangsched.kube.read.resources import T, W
 from gangsched.kube.read.store import Store, WatchError, continue_token
 
 PAGE_LIMIT = 500
+# Binds and lease renewals run on the same loop; 5 ms delay them less than a request takes.
 SLICE_S = 0.005
+# A missing permission is repaired by hand, if at all.
 DENIED_PAUSE_S = 10.0
 NOT_SERVED_PAUSE_S = 60.0
 LIVELY_S = 1.0
@@ -65,6 +67,7 @@ class LineSplitter:
         if b"\n" not in chunk:
             self._tail.append(chunk)
             return []
+        # One split per chunk: finding lines one by one would move the rest of the buffer each time.
         lines = chunk.split(b"\n")
         if self._tail:
             lines[0] = b"".join((*self._tail, lines[0]))
@@ -154,6 +157,7 @@ class Reflector(Generic[W, T]):
         page = await self._page("")
         while True:
             ahead = continue_token(page)
+            # The continue token is read from the first bytes, so the next page is on its way while this one is decoded.
             coming = asyncio.create_task(self._page(ahead)) if ahead else None
             try:
                 await self._sleep(0)  # the server makes the next page while we decode this one
@@ -182,6 +186,7 @@ class Reflector(Generic[W, T]):
         except ApiFault as fault:
             # The token outlived the server's memory: this list is too slow in pages, take it in one.
             if fault.status == GONE and token:
+                # 0 is no limit in the API.
                 self._page_limit = 0
             raise
 
@@ -195,6 +200,7 @@ class Reflector(Generic[W, T]):
     async def _watch(self) -> bool:
         """Follow one stream to its end; false if it ended at once without any line."""
         store = self._store
+        # Whole seconds: timeoutSeconds is an integer.
         lasts_s = self._server_timeout_s + self._rng.randrange(SPREAD_S)
         query = [f"resourceVersion={store.resource_version}", f"timeoutSeconds={lasts_s}", *self._selection]
         path = f"{store.resource.path}?watch=true&allowWatchBookmarks=true&{'&'.join(query)}"
@@ -249,6 +255,7 @@ class Reflector(Generic[W, T]):
         if useful and fault is None:
             await self._resumes.turn("watch")
             return
+        # A stream that brought something is resumed without a delay, beyond the pace of one try a second.
         delay_s = 0.0 if useful else self._backoff.next_s(fault)
         if fault is not None:
             self.counts.faults += 1

@@ -116,11 +116,13 @@ class Resource(Generic[W, T]):
         instead: Callable[[W, T | None], T | None] = lambda _, old: old,
     ) -> None:
         self.path, self.optional, self.meanwhile, self.label_selector = path, optional, meanwhile, label_selector
+        # The plural; it is the label of metrics and the key of snapshots.
         self.name = path.rpartition("/")[2]
         self.kind: type[T] = kind
         self.convert: Callable[[W], T | None] = convert
         self.key = key
         self.instead: Callable[[W, T | None], T | None] = instead
+        # Typed decoders skip every field that is not declared, without building it.
         self.line: msgspec.json.Decoder[Line[W]] = msgspec.json.Decoder(Line[wire])  # type: ignore[valid-type]
         self.page: msgspec.json.Decoder[Page[W]] = msgspec.json.Decoder(Page[wire])  # type: ignore[valid-type]
         self.item: msgspec.json.Decoder[W] = msgspec.json.Decoder(wire)

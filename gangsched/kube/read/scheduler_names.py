@@ -41,6 +41,7 @@ class SchedulerNames:
         if name in self.ours or len(name) > self._longest or name in self._compared:
             return
         if len(self._compared) >= REMEMBERED:
+            # Users choose the names: rather than grow, the set starts again, and a name may be reported twice.
             self._compared.clear()
         self._compared.add(name)
         near = min((mine for mine in self.ours if within(LETTERS, name, mine)), default=None)

@@ -55,6 +55,7 @@ class ShapeTable:
         """
         resized = _resized(spec, status) if spec.node_name else None
         pod_level = _pod_level(spec, status)
+        # Encoding and hashing bytes costs less than building a Shape for each pod of a gang of thousands.
         key = _encode(
             (
                 [(c.resources, c.ports) for c in spec.containers or ()],
@@ -65,6 +66,7 @@ class ShapeTable:
                 spec.affinity,
                 spec.tolerations,
                 spec.topology_spread_constraints,
+                # The names of claims are the pod's own and no part of the shape; only how many are not understood.
                 [_unknown(source) for source in spec.resource_claims or ()].count(True),
                 resized,
                 extended_names(spec),
@@ -136,6 +138,7 @@ def _resized(spec: PodSpec, status: PodStatus) -> tuple[_Vectors, _Vectors] | No
         return None
     has = {s.name: s for raw in _raw_statuses(status) for s in _statuses_decoder.decode(raw) if s.resources is not None}
     sidecars = [c for c in spec.init_containers or () if c.restart_policy == ALWAYS]
+    # Kubelets report `resources` for every running pod, mostly equal to the spec.
     if all(_has_what_it_wants(c, has.get(c.name)) for c in (*(spec.containers or ()), *sidecars)):
         return None
     infeasible = _infeasible(status)
@@ -145,6 +148,7 @@ def _resized(spec: PodSpec, status: PodStatus) -> tuple[_Vectors, _Vectors] | No
         if own is None or own.resources is None:
             return wanted
         actual = _largest(parse_resources(own.resources.requests), parse_resources(own.allocated_resources))
+        # The scheduler must leave room for a resize that is under way in either direction.
         return actual if infeasible else _largest(wanted, actual)
 
     containers = list(map(counted, spec.containers or (), _vectors(spec.containers)))

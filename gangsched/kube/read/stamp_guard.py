@@ -48,6 +48,7 @@ class StampGuard:
         self._client = client
         self._sink = sink
         self._runtime = runtime
+        # -1 differs from every answer, so the first one is always sent.
         self._told: int | None = -1  # no answer yet
 
     async def run(self) -> None:
@@ -76,6 +77,7 @@ class StampGuard:
         is_whole = binding.spec.match_resources is None and binding.spec.param_ref is None
         if not (is_denied and is_whole and policy.spec.failure_policy == "Fail"):
             return None
+        # The later of both: only since then has any write been checked.
         return max(seconds(each.metadata.creation_timestamp) for each in (policy, binding))
 
     async def _get(self, path: str) -> _Object | None:

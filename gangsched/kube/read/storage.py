@@ -42,8 +42,11 @@ def decode_claim(wire: WireClaim) -> Claim:
         name=meta.name,
         uid=meta.uid,
         resource_version=meta.resource_version,
+        # The beta annotation wins over the field, as in component-helpers.
         storage_class=annotations.get(OLD_STORAGE_CLASS, spec.storage_class_name or ""),
         volume_name=spec.volume_name,
+        # spec.volumeName is set before the controller has bound the volume; kube-scheduler waits for the annotation,
+        # too.
         bound=bool(spec.volume_name) and BIND_COMPLETED in annotations,
         lost=wire.status.phase == "Lost",
         deleting=meta.deletion_timestamp is not None,
@@ -53,6 +56,7 @@ def decode_claim(wire: WireClaim) -> Claim:
         volume_mode=spec.volume_mode or "Filesystem",
         attributes_class=spec.volume_attributes_class_name or "",
         request_bytes=_bytes(spec.resources.requests if spec.resources is not None else None, "claim", meta),
+        # Unlike for pods, no selector selects every volume.
         selector=() if spec.selector is None else label_selector(spec.selector),
     )
 

@@ -27,6 +27,7 @@ from gangsched.model.protocol import Applied, Gone, Message, Replaced, Unread
 from gangsched.model.storage import ALLOCATING
 
 _ITEMS = b',"items":['
+# Enough for the metadata of a list with its continue token.
 HEAD_BYTES = 4_096
 TOLD_AT_ONCE = 1_000
 SENTENCE_CHARACTERS = 500
@@ -95,6 +96,7 @@ class Store(Generic[W, T]):
         if self._unread is not None:
             return [self._unread]
         found: list[Message] = []
+        # One Replaced of 100,000 pods would block the loop.
         if len(self._items) > TOLD_AT_ONCE:
             found += [Applied(item) for item in self._items.values()]
             if self.resource.kind not in ALLOCATING:  # no object of these kinds is used before the list is complete
@@ -126,9 +128,11 @@ class Store(Generic[W, T]):
             meta = page.metadata
         except msgspec.DecodeError:
             meta = self._add_page_loosely(raw).metadata
+        # Only in the first list: later ones must replace everything at once, or deleted objects would seem to exist.
         if not self.resource_version and (meta.continue_token or self._items):
             self._tell_page()
         if not meta.continue_token:
+            # Every object was sent as Applied already; the list adds nothing.
             all_told = not self.resource_version and self._items and self._items.keys() == self._listing.keys()
             self.resource_version = meta.resource_version
             self._unread = None
@@ -162,6 +166,7 @@ class Store(Generic[W, T]):
             self._remove(self.resource.key(wire.metadata))
         elif kind == "ERROR":
             self._take_line_loosely(raw)
+        # After the object was applied: a bug in between resumes the watch before it, not behind it.
         self.resource_version = wire.metadata.resource_version or self.resource_version
 
     def _apply(self, wire: W) -> None:
@@ -171,6 +176,7 @@ class Store(Generic[W, T]):
             self._remove(key)
         elif item is None:
             return
+        # Most lines change only fields that are not decoded: heartbeats of nodes, conditions of pods.
         elif self._items.get(key) == item:
             self.counts.unchanged += 1
         else:
@@ -245,6 +251,7 @@ class Store(Generic[W, T]):
 
     def _complain(self, key: str, sentence: str) -> None:
         self.counts.bad_objects += 1
+        # The error quotes the object, which its author may make as long as 1.5 MB.
         sentence = sentence[:SENTENCE_CHARACTERS]
         if self._complaints.get(key) != sentence:
             self._complaints[key] = sentence
