@@ -127,6 +127,7 @@ class Binder:
         self._queue: asyncio.Queue[_Attempt] = asyncio.Queue()
         self._slots = asyncio.Semaphore(connections)  # of those sent or read again
         self._pending: dict[str, _Attempt] = {}
+        # Conditions of bound pods are dropped by it: verdicts may still be queued when the bind is answered.
         self._bound: Recent[str, None] = Recent(runtime.now, for_s=BOUND_REMEMBERED_S)
         self._answered = asyncio.Event()
         self._answered.set()
@@ -156,10 +157,12 @@ class Binder:
 
     def undecided(self) -> tuple[Undecided, ...]:
         """Binds that may still be carried out. Call it after `run` was cancelled, when no more requests are sent."""
+        # A request that was cut off may wait in the API server for its whole timeout and then in etcd.
         open_s = self._runtime.now() + REQUEST_TIMEOUT_S + STORAGE_TIMEOUT_S
         return tuple(
             Undecided(attempt.bind, open_s if attempt.is_sent else attempt.certain_s)
             for attempt in self._pending.values()
+            # Binds that were never sent are simply given up: the next leader plans these pods again.
             if attempt.is_sent or attempt.fault is not None
         )
 
@@ -168,6 +171,7 @@ class Binder:
         again.
         """
         for each in undecided:
+            # Any fault of this kind makes the attempt start with a read; sends_left=0 keeps it from binding again.
             fault = Unreachable("the Lease was lost before the bind was answered")
             self._enter(
                 _Attempt(each.bind, self._runtime.now(), fault, unread=True, certain_s=each.certain_s, sends_left=0)
@@ -177,6 +181,8 @@ class Binder:
         self._pending[attempt.bind.uid] = attempt
         self._queue.put_nowait(attempt)
         self._answered.clear()
+        # Other writes wait from here on, and not from the first byte: the bind is what the API server should serve
+        # next.
         self.in_flight.begin()
 
     async def run(self) -> None:
@@ -197,6 +203,7 @@ class Binder:
                 deciding.create_task(
                     self._decide(attempt), name=f"bind of {attempt.bind.namespace}/{attempt.bind.name}"
                 )
+            # Undecided binds do not count: their pods are read again for up to 70 s, which must not delay other writes.
             self.in_flight.end()
 
     async def _decide(self, attempt: _Attempt) -> None:
@@ -205,6 +212,7 @@ class Binder:
         decided = False
         while not decided:
             await self._runtime.sleep(backoff.next_s(attempt.fault))
+            # Repeats share a limit of their own, so that a hanging API server does not stop first binds.
             async with self._slots:
                 decided = await self._step(attempt)
 
@@ -236,6 +244,7 @@ class Binder:
         """Send a bind, unless it may not be sent (any more); None when the pod must be read."""
         bind = attempt.bind
         if not (attempt.sends_left and self._may_send(bind)):
+            # Only before the first send: afterwards the bind may have been carried out, whatever the node is now.
             why = "the node is gone, cordoned or full"
             return BindFailed(bind.uid, bind.node, why) if attempt.fault is None else None
         self.counts.sent_again += attempt.fault is not None
@@ -264,8 +273,10 @@ class Binder:
             answer = await self._client.request("GET", pod_path(bind), timeout_s=self._timeout_s)
             outcome = outcome_of(bind, answer, why=str(attempt.fault))
         except (Fault, msgspec.DecodeError) as caught:
+            # Only the API server's own 404 counts; a proxy may answer 404 for anything.
             if isinstance(caught, ApiFault) and caught.is_status and caught.status == NOT_FOUND:
                 return BindGone(bind.uid, bind.node, str(caught))
+            # One line for a hundred reads: thousands of pods may be undecided in one outage.
             if self.counts.read_back_retries % 100 == 0:
                 self._runtime.warn(
                     f"Cannot tell whether {bind.namespace}/{bind.name} is bound, reading it again: {caught}"
@@ -273,6 +284,7 @@ class Binder:
             self.counts.read_back_retries += 1
             return None
         attempt.unread = False
+        # The pod is unbound, but the request may still land: only a read after `certain_s` proves that it failed.
         return None if isinstance(outcome, BindFailed) and asked_s < attempt.certain_s else outcome
 
 
@@ -280,4 +292,5 @@ def _open_s(fault: Fault) -> float:
     """For how long a request may still be carried out after it was answered so; 0 when that proves refusal."""
     if not isinstance(fault, ApiFault) or not fault.is_status:
         return REQUEST_TIMEOUT_S + STORAGE_TIMEOUT_S
+    # The API server has answered, so only its write to etcd can still be under way.
     return 0.0 if fault.reason in REFUSALS else STORAGE_TIMEOUT_S

@@ -50,12 +50,14 @@ class DeviceClaimWriter:
         Raises ClaimWriteRefused if the claim was recreated or allocated by another client.
         """
         assert selection.allocation is not None
+        # The finalizer first: without it controller-manager would never deallocate the claim.
         version, spec = await self._prepared(selection)
         status = {
             "allocation": self._allocation(selection.allocation, selection.required, spec),
             "reservedFor": [_consumer(selection, uid=uid, name=name)],
         }
         backoff = Backoff(0.1, 2.0, rng=self._runtime.rng)
+        # The answer of a write may be lost: a claim that has our devices was written by the attempt before.
         for tries_left in range(TRIES, -1, -1):
             body = {"metadata": {"uid": selection.uid, "resourceVersion": version}, "status": status}
             try:
@@ -68,6 +70,7 @@ class DeviceClaimWriter:
             if is_written(claim, selection, uid):
                 return claim.resource_version
             if claim.allocated:
+                # Not a fault: the next plan sees the devices of the other allocation.
                 raise ClaimWriteRefused(f'resourceclaim "{selection.name}" has been allocated by another scheduler')
             version = claim.resource_version
         raise AssertionError("unreachable")
@@ -97,6 +100,8 @@ class DeviceClaimWriter:
                 if not may_be_done(fault) and not is_conflict(fault):
                     return version  # it stays as it is, or is gone
                 if is_conflict(fault) and (selection.allocation is None or tries >= TRIES):
+                    # The claim keeps changing. A version that it does not have yet keeps plans away until the watch
+                    # shows a newer one.
                     return next_version(version)
                 tries += is_conflict(fault)
                 await self._runtime.sleep(0.0 if is_conflict(fault) else backoff.next_s(fault))
@@ -106,6 +111,7 @@ class DeviceClaimWriter:
             if (
                 claim.uid != selection.uid
                 or not claim.allocated
+                # Another pod consumes the claim by now, so it must stay allocated.
                 or not {_uid(selection, uid)}.issuperset(claim.reserved)
             ):
                 return claim.resource_version
@@ -117,6 +123,8 @@ class DeviceClaimWriter:
         The API server adds to the existing consumers, and refuses if the claim was recreated or is no longer
         allocated. Raises ClaimWriteRefused if it has been allocated elsewhere.
         """
+        # A strategic merge by uid: the API server adds to the list, so that concurrent pods do not overwrite each
+        # other.
         consumers = [_consumer(selection, uid=uid, name=name)]
         body = {"metadata": {"uid": selection.uid}, "status": {"reservedFor": consumers}}
         if (await self._patch(selection, body, STRATEGIC_PATCH, "status")).required != selection.required:
@@ -149,6 +157,7 @@ class DeviceClaimWriter:
             {"source": "FromClass", "requests": [*requests], **msgspec.json.decode(config)}
             for requests, config in chosen.configs
         ]
+        # Configs may name a request, or with a slash one of its alternatives.
         had = {each.request for each in chosen.results} | {each.request.partition("/")[0] for each in chosen.results}
         own = [each for each in devices.get("config") or () if not each.get("requests") or had & {*each["requests"]}]
         configs += [{"source": "FromClaim", **config} for config in own]
@@ -171,6 +180,7 @@ class DeviceClaimWriter:
                 raise
             except Fault as fault:
                 if isinstance(fault, ApiFault) and fault.is_status and not may_be_done(fault):
+                    # A claim without uid differs from every selection, so callers treat it as gone.
                     return ResourceClaim(namespace=selection.namespace, name=selection.name)
                 if not tries_left and not is_certain:
                     raise
@@ -232,6 +242,7 @@ def is_conflict(fault: Fault) -> bool:
 
 def next_version(version: str) -> str:
     """A version that a claim has once it was changed after this one."""
+    # resourceVersions are comparable numbers (KEP-5504); whatever the version will be, it is at least this.
     return str(int(version) + 1) if version.isdigit() else version
 
 

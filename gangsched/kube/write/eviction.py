@@ -82,8 +82,10 @@ def after(fault: Fault) -> Said:
     if fault.status == NOT_FOUND:
         return Said(text, EvictionResult.GONE)
     if fault.status == FORBIDDEN:
+        # An admission webhook answers 403 as well: whether the permission is missing must be asked separately.
         return Said(text, is_refused=True, may_lack_right=True)
     if fault.status == TOO_MANY_REQUESTS:
+        # 429 of an overloaded server has no such cause, and is no refusal.
         told = [cause.message for cause in fault.causes if cause.reason == DISRUPTION_BUDGET]
         return Said(told[0] or text, is_refused=True) if told else Said(text)
     if fault.status in {BAD_REQUEST, UNPROCESSABLE}:

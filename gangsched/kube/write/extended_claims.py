@@ -50,6 +50,7 @@ class ExtendedClaimWriter:
         Raises Fault, and ClaimWriteRefused if another object has its name.
         """
         assert selection.makes is not None
+        # An earlier attempt created it, and the decision was made on that claim.
         if selection.uid:
             return selection
         path = f"/apis/resource.k8s.io/v1/namespaces/{selection.namespace}/resourceclaims"
@@ -57,6 +58,7 @@ class ExtendedClaimWriter:
         backoff = Backoff(0.1, 2.0, rng=self._runtime.rng)
         for tries_left in range(TRIES, -1, -1):
             try:
+                # The name is fixed, so that a lost answer leads to a conflict and not to a second claim.
                 answer = await self._client.request("POST", path, body, timeout_s=self._request_timeout_s)
                 return _of(selection, decode_resource_claim(decoder.decode(answer)), uid)
             except Fault as fault:
@@ -102,6 +104,7 @@ class ExtendedClaimWriter:
             if not claim.uid:
                 return next_version(version)  # no plan uses it again before the watch shows that it is gone
             version = claim.resource_version
+            # Somebody else's claim under this name, or one that others use: not ours to delete.
             if claim.owner_uid != uid or claim.uid != (selection.uid or claim.uid) or {*claim.reserved} - {uid}:
                 return claim.resource_version
             if claim.deleting and not claim.allocated and FINALIZER not in claim.finalizers:
@@ -113,6 +116,7 @@ class ExtendedClaimWriter:
             except Fault as fault:
                 is_open = may_be_done(fault) or is_conflict(fault)
                 refusals += not is_open  # perhaps only of a JSON patch whose test failed, since the claim had changed
+                # Given up for now: the next plan finds the claim again, and either uses or deletes it.
                 if refusals > TRIES:
                     await self._runtime.sleep(DENIED_S)
                     return claim.resource_version

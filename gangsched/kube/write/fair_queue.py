@@ -28,6 +28,7 @@ class FairQueue(Generic[T]):
 
     def pop(self, wait_s: Callable[[str], float]) -> T | None:
         """Next item of the next namespace that need not wait; None if all namespaces must wait."""
+        # Each namespace is asked at most once per call, or this would spin while all have to wait.
         for _ in range(len(self._queues)):
             namespace, items = next(iter(self._queues.items()))
             if wait_s(namespace) <= 0:
@@ -41,6 +42,7 @@ class FairQueue(Generic[T]):
 
     def drop(self) -> T:
         """Remove the oldest item of the longest queue. Raises ValueError if all are empty."""
+        # Whoever queued most loses first, so that a flood of one namespace drops no Event of another.
         namespace, items = max(self._queues.items(), key=lambda entry: len(entry[1]))
         return self._pop_from(namespace, items)
 

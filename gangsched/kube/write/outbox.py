@@ -95,6 +95,7 @@ class Outbox(Generic[V]):
         self._orders: dict[Hashable, _Order[V]] = {}
         self._queues = [_Queue[V]() for _ in kind.levels]
         self._later: list[tuple[float, int, _Order[V]]] = []
+        # Breaks ties in the heap: orders cannot be compared.
         self._number = itertools.count()
         self._sooner = asyncio.Event()
         self._draining = False
@@ -117,6 +118,7 @@ class Outbox(Generic[V]):
             self._orders[key] = order
             self.empty.clear()
             self._delay(order, _Stage.LIMITED, after_s) if after_s > 0 else self._enqueue(order)
+        # The request under way cannot be changed; the newer value follows it.
         elif order.stage is _Stage.SENDING:
             order.newer = value
         else:  # keep its age, so that a verdict that changes often is still written in time
@@ -167,6 +169,7 @@ class Outbox(Generic[V]):
 
     async def drain(self, timeout_s: float) -> int:
         """Wait up to `timeout_s` until everything is written, ignoring pauses and rates; return how much is not."""
+        # The process ends: pauses and rates are for a running cluster.
         self._draining = True
         for order in self._orders.values():
             if order.stage is _Stage.LIMITED:
@@ -192,6 +195,7 @@ class Outbox(Generic[V]):
         for number, queue in reversed(list(enumerate(self._queues))):
             while queue.orders:
                 order = queue.orders.drop()
+                # Lazy deletion: an order that changed its level or stage is still in its old queue.
                 if order.stage is _Stage.QUEUED and order.level == number:
                     self.counts.dropped += 1
                     self._finish(order)
@@ -200,6 +204,7 @@ class Outbox(Generic[V]):
     def _delay(self, order: _Order[V], stage: _Stage, delay_s: float) -> None:
         order.stage, order.due_s = stage, self._runtime.now() + delay_s
         heapq.heappush(self._later, (order.due_s, next(self._number), order))
+        # The new order is due first, so `_release` must not sleep until the old deadline.
         if self._later[0][2] is order:
             self._sooner.set()
 
@@ -219,6 +224,7 @@ class Outbox(Generic[V]):
                 await wait_for_event(self._sooner, left_s, sleep=self._runtime.sleep)
             else:
                 due_s, _, order = heapq.heappop(self._later)
+                # Lazy deletion here as well: an order that was queued or delayed again has another due time.
                 if order.due_s == due_s and order.stage in {_Stage.LIMITED, _Stage.BACKING_OFF}:
                     self._enqueue(order)
 
@@ -246,6 +252,7 @@ class Outbox(Generic[V]):
 
     async def _wait(self, queue: _Queue[V], level: Level) -> None:
         """Wait for what `_next` lacks, if anything."""
+        # Cleared before looking: what is appended from now on sets it again.
         queue.filled.clear()
         if not queue.orders:
             await queue.filled.wait()
@@ -280,6 +287,7 @@ class Outbox(Generic[V]):
         elif (wait_s := self._keys.wait_s(order.key)) and not self._draining:
             self._delay(order, _Stage.LIMITED, wait_s)
         else:
+            # Taken only when the write really starts, so that skipped writes cost no tokens.
             self._keys.take(order.key)
             self._budget.take(order.value.namespace)
             order.stage = _Stage.SENDING
@@ -299,6 +307,7 @@ class Outbox(Generic[V]):
         """Queue the newest value of an order that was being sent."""
         if order.newer is not None:
             order.value, order.newer = order.newer, None
+            # A new value has its own patience, and the faults of the old one say nothing about it.
             order.put_s, order.backoff, order.tries = self._runtime.now(), None, 0
         self._enqueue(order)
 
@@ -320,6 +329,7 @@ class Outbox(Generic[V]):
         order.tries += 1
         status = fault.status if isinstance(fault, ApiFault) else 0
         is_void = _is_void(fault)
+        # `tries` is None for writes that are repeated until they succeed or are replaced.
         if is_void or status in self._kind.final or order.tries == self._kind.tries:
             self.counts.dropped += 1
             self._finish(order)
@@ -332,6 +342,7 @@ class Outbox(Generic[V]):
 
     def _warn(self, fault: Fault, then: str) -> None:
         """Warn once of each kind of fault, until something is written again."""
+        # Not the text: it names the object, so each write would warn again.
         trouble = (type(fault), getattr(fault, "status", 0), getattr(fault, "reason", ""), then)
         if trouble != self._trouble:
             self._trouble = trouble
@@ -348,6 +359,7 @@ def _is_void(fault: Fault) -> bool:
         return True
     if not isinstance(fault, ApiFault) or not fault.is_status:
         return False
+    # The API server has no reason of its own for this (admission plugin NamespaceLifecycle).
     terminating = fault.status == FORBIDDEN and "being terminated" in fault.message
     is_bound = fault.status == UNPROCESSABLE and ONLY_OF_UNBOUND in fault.message
     return fault.status == NOT_FOUND or terminating or is_bound or is_replaced(fault)

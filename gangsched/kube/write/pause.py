@@ -47,6 +47,7 @@ class Pause:
 
     def missing_s(self, pause_s: float) -> float:
         """Seconds without a request in flight until the pause lasts `pause_s`; 0 if it already does."""
+        # A pause begins when the last kind of urgent requests became idle.
         since_s = float("-inf")
         for each in self._urgent:  # a loop, because it is asked before each write
             if not each.idle.is_set():
@@ -59,6 +60,7 @@ class Pause:
         """Return once no request has been in flight for `pause_s`, at `until_s` at the latest."""
         runtime = self._runtime
         while (missing_s := self.missing_s(pause_s)) and (left_s := until_s - runtime.now()) > 0:
+            # Waiting for one of several is enough: the loop looks again at all of them.
             busy = next((each for each in self._urgent if not each.idle.is_set()), None)
             if busy is None:
                 await runtime.sleep(min(left_s, missing_s))

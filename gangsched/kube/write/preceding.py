@@ -48,6 +48,7 @@ class Preceding:
     def precedes(self, condition: SetPodCondition) -> bool:
         """Whether this condition must wait for a write about the pod's nomination."""
         uid = condition.uid
+        # A condition that says Preempting belongs to a new nomination, which the clearing of an old one does not delay.
         return uid in self._nominating or (uid in self._clearing and condition.reason != Reason.PREEMPTING)
 
     def nominates(self, uid: str) -> SetPodCondition | None:

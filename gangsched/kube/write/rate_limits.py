@@ -73,6 +73,7 @@ class TokenBuckets(Generic[K]):
         full_s = self._full_s.get(key)
         if full_s is None:
             return 0.0
+        # The bucket holds a token as long as it is not more than burst - 1 tokens from being full.
         left_s = full_s - self._now() - (self._rate.burst - 1) * self._rate.every_s
         return left_s if left_s > INSTANT_S else 0.0
 
@@ -86,6 +87,7 @@ class TokenBuckets(Generic[K]):
         if len(self._full_s) > self._forget_at:
             soon_s = now_s + self._rate.every_s
             self._full_s = {key: full_s for key, full_s in self._full_s.items() if full_s > soon_s}
+            # Amortised: each sweep is paid by as many writes as buckets remain.
             self._forget_at = max(BUCKETS, 2 * len(self._full_s))
 
     def forget(self, key: K) -> None:

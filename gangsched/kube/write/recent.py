@@ -43,5 +43,6 @@ class Recent(Generic[K, V]):
         entries, now_s = self._entries, self._now()
         entries[key] = (now_s, value)
         entries.move_to_end(key)
+        # Entry by entry instead of all at once, so that memory neither grows nor swings at a steady rate.
         while entries and (len(entries) > self._limit or next(iter(entries.values()))[0] <= now_s - self._for_s):
             entries.popitem(last=False)

@@ -115,9 +115,11 @@ class Recorder:
     def record(self, event: RecordEvent) -> None:
         """Record an Event, or count it if it repeats one of the last ten minutes."""
         self.counts.recorded += 1
+        # A hash instead of the text: thousands of Events are remembered for ten minutes.
         about, text = event.regarding.uid or event.regarding.name, hash((event.reason, event.message))
         remembered = self._known.get(about) or ()
         known = next((entry for entry in remembered if entry.text == text), None)
+        # The last three others; with the current one these are `TEXTS_OF_AN_OBJECT`.
         others = tuple(entry for entry in remembered if entry is not known)[1 - TEXTS_OF_AN_OBJECT :]
         now_s, moment = self._runtime.now(), self._runtime.wall()
         is_said = known is not None and (known.told > 0 or known.name in self._outbox)  # not dropped, or given up
@@ -127,12 +129,15 @@ class Recorder:
             known.last, known.last_s = moment, now_s
             self._known[about] = (*others, known)
             if known.told:
+                # At most one PATCH a minute, however often the Event repeats.
                 self._outbox.put(known.name, known, after_s=known.told_s + SERIES_EVERY_S - now_s)
             return
+        # Names of objects have at most 253 characters and end with a letter or digit; 17 are for the suffix.
         name = f"{event.regarding.name[:230].rstrip('.-')}.{self._runtime.rng.getrandbits(64):016x}"
         namespace = event.regarding.namespace or CLUSTER_NAMESPACE
         body = self._body(event, name, namespace, micro_time(moment))
         entry = _Entry(namespace, name, about, text, _level(event), body, moment, now_s)
+        # A bind happens once: remembering it would only keep memory.
         if event.reason in OF_BINDS:
             self._known.forget(about)
         else:
@@ -181,6 +186,7 @@ class Recorder:
             "eventTime": moment,
             "reportingController": CONTROLLER,
             "reportingInstance": self._instance,
+            # Limits of events.k8s.io/v1 validation: 128 characters for action and reason, 1 KiB for the note.
             "action": event.action[:128],
             "reason": event.reason[:128],
             "type": "Warning" if event.warning else "Normal",

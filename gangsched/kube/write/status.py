@@ -113,6 +113,7 @@ class StatusWriter:
         report the result with `carried`.
         """
         found = self.conditions.carry(uid)
+        # Nothing waits, or it was just sent: whatever waited for the nomination may go by itself.
         if found is None:
             self.conditions.answered(uid)
         return found
@@ -167,6 +168,7 @@ class PodConditions:
                 return IsDue.AFTER_BIND
         if self._preceded(order):
             return IsDue.AFTER_BIND
+        # Beside the watch: our own write comes back only after a while, and verdicts repeat meanwhile.
         written, at_s = self.written.get(order.uid) or (None, 0.0)
         is_written = written == hash((order.reason, order.message))
         return IsDue.NEVER if is_written and self._runtime.now() - at_s < UNCHANGED_FOR_S else IsDue.NOW
@@ -238,6 +240,7 @@ class PodGroupStatuses:
         of = f"namespaces/{order.namespace}/{DIALECTS[order.api_group].plural}/{order.name}"
         path = f"/apis/{api_version(order.api_group, order.version)}/{of}"
         await self._patch(order, path)
+        # Merged, since the API server merges as well: fields that this write leaves out are still stored.
         self.written[order.uid] = msgspec.json.encode({**self._last(order.uid), **self._merged(order)})
 
     def _last(self, uid: str) -> Mapping[str, Any]:
@@ -303,6 +306,7 @@ def merge_conditions(
     for condition in new:
         was = before.get(condition.get("type"), {})
         given = condition.get("lastTransitionTime") or now
+        # A transition time changes only with the status (API conventions), or watchers would see a change each time.
         since = was.get("lastTransitionTime", given) if was.get("status") == condition.get("status") else given
         merged.append({**condition, "lastTransitionTime": since, "message": cut(condition.get("message", ""))})
     return merged

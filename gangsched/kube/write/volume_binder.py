@@ -66,6 +66,7 @@ class VolumeBinder:
         """`connections` limits requests about claims in flight; those of `binds` have a limit of their own."""
         self._slots = asyncio.Semaphore(connections)
         self._sleep = runtime.sleep
+        # Writers sleep between tries without holding one of the 32 slots.
         runtime = replace(runtime, sleep=self._sleep_without_slot)
         self._devices = DeviceClaimWriter(client, request_timeout_s=request_timeout_s, runtime=runtime)
         self._extended = ExtendedClaimWriter(
@@ -117,12 +118,14 @@ class VolumeBinder:
         try:
             for each in order.claims:
                 if isinstance(order, BindClaims):
+                    # One after the other: the first refusal must leave the fewest objects to be undone.
                     versions[each.volume or each.key] = await self._write(each, order)
                 else:
                     await self._devices.reserve(each, uid=order.uid, name=order.name)
                     if each.makes is not None:
                         await self._extended.tell(each, uid=order.uid, name=order.name)
         except (ClaimWriteRefused, Fault, msgspec.DecodeError) as refusal:
+            # Devices that were written for this pod are freed at once; nobody else may use them until then.
             await self._release(order.uid, _written(order.claims, versions, refusal))
             what = "allocating devices" if any(each.allocation for each in order.claims) else "binding volumes"
             self._sink(BindFailed(order.uid, order.node, f"{what}: {refusal}"))
@@ -130,6 +133,7 @@ class VolumeBinder:
         if isinstance(order, BindClaims):
             self._sink(ClaimsWritten(order.uid, versions))
         else:
+            # Without claims, the binder takes it as any other bind.
             self._binds.submit([msgspec.structs.replace(order, claims=())])
 
     async def _release(self, uid: str, claims: Sequence[Selection]) -> None:
@@ -164,6 +168,8 @@ class VolumeBinder:
         """Reserve the volume for the claim; the controller does the rest."""
         metadata: dict[str, Any] = {"resourceVersion": selection.volume_version}
         if is_free:
+            # The controller then clears the claimRef when the claim goes; without it, it takes the binding for an
+            # administrator's.
             metadata["annotations"] = {BOUND_BY_CONTROLLER: "yes"}
         ref = {
             "apiVersion": "v1",
