@@ -50,7 +50,9 @@ from gangsched.telemetry.metrics import Metrics
 if TYPE_CHECKING:
     from gangsched.visibility.server import Server
 
+# CPython's defaults would collect garbage in the middle of plans; `heap` does it between turns instead.
 GC_THRESHOLDS = (30_000, 50, 1_000)
+# The collection after the first lists stops the loop; it waits until the backlog's binds are sent.
 QUIET_AFTER_S, QUIET_WITHIN_S = 0.3, 5.0
 HAND_OVER_S = 0.05
 """For reports and evictions when another instance waits for the lease; it tells all but Events itself."""
@@ -133,7 +135,9 @@ class Daemon:
             preceded=self.preemption.preceding.precedes,
             runtime=runtime,
         )
+        # Set afterwards: each of the two needs the other.
         self.preemption.preceding.conditions = self.status
+        # Events wait for pauses of both: a wave of preemption has many pauses between binds alone.
         urgent = (self.binder.in_flight, self.preemption.in_flight)
         self.recorder = Recorder(self._connection_pool, urgent, limits=rates, runtime=runtime)
         self.loop = Loop(
@@ -177,9 +181,11 @@ class Daemon:
             self._log.info("stopping") if not is_lost else self._log.warning("lost the lease")
             self.loop.stop()
             await loop
+            # Binds in flight still check their nodes before they are sent again (B2), so messages must be applied.
             listening = group.create_task(self.loop.listen(), name="loop, stopping")
             volumes.cancel()  # claims may take minutes: the next start finds what was asked for, and completes it
             stopped_s = self._runtime.now()
+            # After the Lease is lost nothing may be written; only answers to what was sent are awaited.
             await (self._finish() if self._leads() else self.binder.drain(LOST_DRAIN_S))
             for task in writers:
                 task.cancel()
@@ -347,6 +353,7 @@ class Daemon:
         """Handle a message of the informers; what the writers store about a deleted object is dropped."""
         self.loop.inbox(message)
         if isinstance(message, Gone):
+            # Pods are keyed by uid; for PodGroups the key is the name, and the uid comes with the message.
             uid = message.uid or message.key
             for writer in (self.binder, self.status, self.recorder):
                 writer.forget(uid)

@@ -65,6 +65,7 @@ def _generation(turn: int) -> int:
     """The oldest objects that are looked through this time."""
     if turn % OLDER_EVERY:
         return 0
+    # The count costs a list of all objects, so it is taken only once in `OLDER_EVERY` times.
     if len(gc.get_objects(1)) + len(gc.get_objects(2)) <= FEW_OBJECTS:
         return 2
     return 1 if turn % RARELY == 0 else 0

@@ -98,6 +98,7 @@ class Loop:
         self._policy = policy or GpuPolicy()
         self._ready = ready
         self._leads = leads
+        # A deque and an event instead of asyncio.Queue: senders must not wait, and a turn takes many at once.
         self._messages: deque[Message] = deque()
         self._wake = asyncio.Event()
         self._looked_ahead_s = float("-inf")
@@ -138,21 +139,25 @@ class Loop:
     def turn(self) -> bool:
         """Take one turn; True if another is needed at once."""
         applied = 0 if self._plan_is_next else self._take_in()
+        # More messages than one turn applies: planning on half of a burst would start gangs on outdated nodes.
         is_burst = bool(self._messages) and not self._plan_is_next
         if is_burst or not self._ready():
             return bool(self._messages)
         now_s = self._ports.clock.now_s()
         is_late = self._state.registry.exceeds(READ_BESIDE_A_PLAN)
+        # A standby reads as well, so that its first plan after a failover need not read everything at once.
         if is_late or not self._leads():
             self._state.refresh(now_s, in_turn=False, most=READ_PER_TURN)
         if not self._leads():
             return is_late
+        # The next turn applies nothing and plans, so that no stream of messages keeps plans off.
         self._plan_is_next = is_late or applied > MESSAGES_BESIDE_A_PLAN
         if self._plan_is_next:
             return True
         prepared = prepare(self._state, now_s, self._ports.clock.wall_s())
         told = sum(each.reason is EventReason.OVERRUN for each in prepared.overruns)
         self._metrics.reservations.overruns.inc(told)
+        # Before the plan, which these binds and evictions need not wait for.
         self._carry_out(prepared.actions)
         planned = self._plan(now_s)
         for start in self._state.waits.take_started():
@@ -214,6 +219,7 @@ class Loop:
         return True
 
     def _carry_out(self, actions: Sequence[Action]) -> None:
+        # Binds first: reports and nominations of the same turn wait for pauses between them anyway.
         if binds := [action for action in actions if isinstance(action, BindOrder)]:
             self._ports.binds.submit(binds)
         for action in actions:
@@ -243,6 +249,7 @@ class Loop:
                 holds=sum(len(verdict.holds) for verdict in moved),
                 releases=sum(len(verdict.releases) for verdict in moved),
                 ms=round(planned_s * 1e3, 2),
+                # Five names are enough to find a line; a plan may start hundreds of groups.
                 started=[verdict.group for verdict in moved if verdict.reason is Reason.SCHEDULED][:5],
                 left=len(proposal.left),
             )
@@ -256,6 +263,7 @@ class Loop:
 
     async def _sleep(self) -> None:
         """Sleep until a message comes or something is due."""
+        # A standby has no deadlines: what is due is decided by the leader.
         decides = self._ready() and self._leads()
         deadline_s = self._state.next_deadline_s(self._ports.clock.now_s()) if decides else None
         delay_s = None if deadline_s is None else max(0.0, deadline_s - self._ports.clock.now_s())

@@ -43,6 +43,7 @@ def prepare(state: SchedulingState, now_s: float, wall_s: float) -> Prepared:
     """Do steps 1 to 4."""
     claims = state.claims_due(now_s)
     overruns = state.overruns.due(now_s, wall_s)
+    # Before the refresh: room that members to come no longer need may wake parked groups.
     state.coming.due(now_s, wall_s)
     state.refresh(now_s)
     nominations = state.preemptions.due(now_s, wall_s)
@@ -68,6 +69,7 @@ def plan_and_commit(
         return None
     limits = limits or Limits()
     if given.unfinished is None:
+        # At least half: a turn that spends its work on nominations must still decide groups.
         limits = replace(limits, work=max(limits.work // 2, limits.work - state.preemptions.work - state.batches.units))
     began_s = clock()
     proposal = plan_of(given, now_s, limits=limits, policy=policy, cache=state.plan_cache())

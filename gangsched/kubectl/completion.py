@@ -27,6 +27,7 @@ def candidates(words: list[str]) -> list[str]:
         "COMP_WORDS": " ".join([PROGRAM, *words]),
         "COMP_CWORD": str(max(1, len(words))),
     }
+    # typer reads the words from the environment, as bash's completion sets it.
     found, before = io.StringIO(), {name: os.environ.get(name) for name in asked}
     os.environ.update(asked)
     try:

@@ -65,6 +65,7 @@ def _extra(spec: Mapping[str, Any], status: Mapping[str, Any]) -> dict[str, str]
     position, before = status.get("position"), status.get("before")
     facts = {
         "Declared by": spec.get("declaredBy"),
+        # A group of one is the gang itself.
         "Group": ", ".join(map(str, spec.get("group") or ())) if len(spec.get("group") or ()) > 1 else "",
         "Queue": f"{status.get('queue') or 'waiting'}, number {position} ({before or 0} before it)" if position else "",
         "Waits since": status.get("waitingSince"),

@@ -87,6 +87,7 @@ def similar(client: BlockingClient, namespace: str, name: str) -> list[str]:
 def _members(client: BlockingClient, namespace: str, name: str) -> list[Pod]:
     """Its pods; those that carry labels are asked for by them, which is cheap in a large namespace."""
     wanted = f"{namespace}/{name}"
+    # One request per label: the API has no OR of label selectors.
     labels = [identity.key for identity in keys.IDENTITIES if identity.label and not identity.opt_in]
     with ThreadPoolExecutor(len(labels)) as pool:
         found = list(pool.map(lambda key: list(_listed(client, namespace, f"{key}={name}")), labels))
@@ -128,6 +129,7 @@ def _gang(
     declared = _understood(body) if body is not None else None
     now = time.time()
     members = [_story_of(pod, now) for pod in pods]
+    # Reversed, so that the oldest pod of equal metadata is the one that stays.
     oldest_each = list({pod.gang_metadata: pod for pod in reversed(pods)}.values())
     spec = gang_spec(
         f"{namespace}/{name}",
@@ -260,4 +262,5 @@ def _last_seen(event: Mapping[str, Any]) -> str:
         event.get("eventTime"),
         event["metadata"].get("creationTimestamp"),
     )
+    # Without fraction and zone; events.k8s.io and core/v1 fill different fields.
     return str(next((stamp for stamp in stamps if stamp), ""))[:19].replace("T", " ")

@@ -167,6 +167,7 @@ def _read(client: BlockingClient, selector: str) -> tuple[list[Node], list[Pod]]
 
     def pods() -> list[Pod]:
         decoder = msgspec.json.Decoder(Page[WirePod])
+        # Pods without a node use no device; large clusters have thousands of them.
         pages = client.pages("/api/v1/pods", fieldSelector="spec.nodeName!=")
         wires = (wire for page in pages for wire in decoder.decode(page).items or ())
         return [pod for wire in wires if (pod := decode_pod(wire, shapes)) is not None]

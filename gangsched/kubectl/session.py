@@ -90,6 +90,7 @@ def is_unserved(fault: Fault) -> bool:
     if not isinstance(fault, ApiFault):
         return False
     return fault.status >= SERVER_ERROR or (
+        # A missing object is named in quotes; a missing API is "the server could not find the requested resource".
         fault.status == NOT_FOUND and not (fault.is_status and '"' in fault.message)
     )
 

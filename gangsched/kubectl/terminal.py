@@ -32,6 +32,7 @@ Line = Sequence[Cell | str]
 
 def clean(text: str) -> str:
     """The text on one line, with unprintable characters replaced."""
+    # isprintable() is false for control characters and for bidirectional overrides alike.
     return "".join(char if char.isprintable() else " " if char in "\n\t\r" else "�" for char in text)
 
 

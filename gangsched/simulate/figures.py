@@ -87,6 +87,7 @@ def lost_gpu_s(runs: Iterable[Run]) -> tuple[float, float]:
     """GPU-seconds lost to preemption, and GPU-seconds used in total."""
     runs = list(runs)
     ran = math.fsum(run.job.gpus * (end_s - start_s) for run in runs for start_s, end_s in run.spans)
+    # Attempts in order: the first `preempted` ones ended by an eviction.
     lost = math.fsum(run.job.gpus * (end_s - start_s) for run in runs for start_s, end_s in run.spans[: run.preempted])
     return lost, ran
 

@@ -40,6 +40,7 @@ class Promises:
         self.standing = tuple(standing)
         for each in self.standing:
             if each.is_promised or (each.first and each.is_fence):
+                # Only the first report: later ones move with what happens meanwhile.
                 self.told_s.setdefault(each.group, each.promised_s)
         self.idle_gpus = idle_gpus(self.standing, snapshot) if self.standing else 0
 
@@ -49,6 +50,7 @@ def idle_gpus(standing: Iterable[Reserved], snapshot: Snapshot) -> int:
     reserved: Counter[str] = Counter()
     for each in standing:
         if each.is_fence:
+            # Whole nodes: more than any node has.
             reserved.update(dict.fromkeys(each.nodes, 10**9))
         for placement in each.placements:
             reserved[placement.node] += gpus_of(placement.pod.shape)

@@ -77,6 +77,7 @@ class Simulator:
         self._began_s: dict[str, float] = {}  # of jobs that run, by key
         self._ends: list[tuple[float, int, Run, int]] = []  # with how often it was preempted by then
         self._leaving: list[tuple[float, int, str]] = []  # pods that are evicted, by uid
+        # Breaks ties in the heaps, and keeps them in the order of events.
         self._ticket = count()
         self._again_s: dict[str, float] = {}  # when a preempted job was created again, by key
         self._idle_until_s = IDLE_S
@@ -92,6 +93,7 @@ class Simulator:
             event_s = min(arrival_s, end_s, leaves_s)
             due_s = self._state.next_deadline_s(self._now_s, reporting=False)
             due_s = max(self._now_s, due_s) if due_s is not None else float("inf")
+            # Deadlines alone may follow each other forever, so they end some time after the last event.
             if min(event_s, due_s) == float("inf") or (event_s == float("inf") and due_s > self._idle_until_s):
                 break
             self._now_s = min(event_s, due_s)
@@ -100,6 +102,7 @@ class Simulator:
             self.promises.pass_to(self._now_s)
             while self._ends and self._ends[0][0] <= self._now_s:
                 _, _, run, preempted = heapq.heappop(self._ends)
+                # The end of an attempt that was evicted meanwhile is void.
                 if run.preempted == preempted:
                     self._end(run)
             while self._leaving and self._leaving[0][0] <= self._now_s:

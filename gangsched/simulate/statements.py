@@ -62,4 +62,5 @@ def run_class_s(job: Job) -> float:
 
 def _by_lot(job: Job) -> bool:
     """Half of the jobs, the same ones in every run."""
+    # Not hash(): that of texts differs from process to process.
     return zlib.crc32(job.name.encode()) % 2 == 0

@@ -76,6 +76,7 @@ class Row:
 def read_table(file: Path) -> tuple[frozenset[str], list[Row]]:
     """The columns and the rows of a CSV file with a header. Raises InputError, also for a file without rows."""
     try:
+        # Spreadsheets write a byte order mark, which would become part of the first column's name.
         with file.open(newline="", encoding="utf-8-sig") as lines:
             reader = csv.DictReader(lines)
             rows = list(_rows(file, reader))
@@ -91,6 +92,7 @@ def read_table(file: Path) -> tuple[frozenset[str], list[Row]]:
 def _rows(file: Path, reader: csv.DictReader[str]) -> Iterator[Row]:
     for values in reader:
         row = Row(file, reader.line_num, values)
+        # csv.DictReader collects surplus values under the key None.
         if None in values:
             raise row.refused("it has more values than the header has columns")
         yield row

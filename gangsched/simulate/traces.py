@@ -44,6 +44,7 @@ def read_jobs(file: Path, nodes: Sequence[Node]) -> list[Job]:
     )
 
 
+# Equal pods must share one Shape object, since the planner caches by its identity.
 @lru_cache(maxsize=65_536)
 def make_shape(requests: ResourceVector, products: tuple[str, ...] = ()) -> Shape:
     """The shape of pods with these requests; if GPU products are given, it requires a node with one of them."""

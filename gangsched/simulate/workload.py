@@ -52,6 +52,7 @@ class Job:
         """The run time that its pods declare, in whole seconds and at least one; empty if it declares none."""
         if self.stated_s is None:
             return ()
+        # The annotation's grammar has whole seconds.
         return ((keys.EXPECTED_RUNTIME, f"{max(1, math.ceil(self.stated_s))}s"),)
 
     def make_pods(self, scheduler_name: str) -> list[Pod]:

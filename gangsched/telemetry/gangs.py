@@ -25,6 +25,7 @@ class GangMetrics(Collector):
     """`count` and `counts` return the current numbers at scrape time; the daemon sets both functions."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
+        # An empty Pending until the daemon sets it: a scrape may come before the first plan.
         self.count: Callable[[], Pending] = Pending
         self.counts = GangCounts()
         waits = Histogram(
@@ -53,6 +54,7 @@ class GangMetrics(Collector):
         pods = GaugeMetricFamily(
             "gangsched_pending_pods", "Waiting managed pods, of gangs and plain ones, by reason.", labels=["reason"]
         )
+        # All reasons, also those with 0: a series that disappears looks like missing data.
         for reason in REASONS:
             gangs.add_metric([reason], pending.gangs[reason])
             pods.add_metric([reason], pending.pods[reason])

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from gangsched.telemetry.metrics import Metrics
 
 EVERY_S = 0.1
+# Far above the longest turn, so that only a loop that hangs is restarted.
 ALIVE_BELOW_S = 5.0
 
 
@@ -38,6 +39,7 @@ class Heartbeat:
     @property
     def late_s(self) -> float:
         """Delay of the last beat, or how overdue the next beat is, whichever is longer."""
+        # A loop that is blocked right now has not updated `lag_s`; the overdue beat shows it.
         return max(self.lag_s, self._now() - self._due_s, 0.0)
 
     @property

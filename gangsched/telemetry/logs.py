@@ -54,6 +54,7 @@ def configure_logging(log_format: LogFormat, level: LogLevel, *, stream: TextIO 
     handler = logging.StreamHandler(stream)
     handler.setFormatter(structlog.stdlib.ProcessorFormatter(foreign_pre_chain=foreign, processors=processors))
     root = logging.getLogger()
+    # Replaced, not added: a library that called basicConfig would double every line.
     root.handlers[:] = [handler]
     root.setLevel(max(threshold, logging.WARNING))
     logging.captureWarnings(capture=True)

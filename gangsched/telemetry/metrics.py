@@ -74,6 +74,7 @@ class Metrics:
         build_info = gauge("gangsched_build_info", "Always 1.", ["version", "python"])
         build_info.labels(__version__, platform.python_version()).set(1)
         self._published = _Published(registry)
+        # Not the global registry, which a second daemon in one process (a test) could not share.
         ProcessCollector(registry=registry)
         GCCollector(registry=registry)
 
@@ -106,6 +107,7 @@ class Children(Generic[C]):
 
     def __init__(self, metric: C, values: Iterable[str]) -> None:
         """`metric` has one label; `values` are all its values."""
+        # From the start, so that rate() sees the first increment.
         self._children: dict[str, C] = {str(value): metric.labels(str(value)) for value in values}
 
     def __getitem__(self, value: str) -> C:

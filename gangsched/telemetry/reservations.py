@@ -28,6 +28,7 @@ RESOURCES: Final = ("accelerators", "cpu", "memory")
 HEADS: Final = ("first", "other")
 PART, NODE, NODES = SIZES = ("part", "node", "nodes")
 WAIT_BUCKETS_S: Final = (1.0, 10.0, 60.0, 600.0, 3_600.0, 14_400.0, 43_200.0, 86_400.0, 259_200.0, 604_800.0)
+# Negative: started earlier than reported, which is no error for the user.
 ERROR_BUCKETS_S: Final = (-86_400.0, -3_600.0, -600.0, -60.0, 0.0, 5.0, 60.0, 600.0, 3_600.0, 86_400.0)
 IDLE_EVERY_S: Final = 1.0
 """How often idle room is summed up at most."""
@@ -134,6 +135,7 @@ class ReservationMetrics:
             if group_id not in standing:
                 self._ended(was, verdicts.get(group_id), wall_s)
         for group_id, reserved in standing.items():
+            # The first report counts: later ones are corrections that the user has not planned by.
             self._begun.setdefault(group_id, _Begun(wall_s, reserved.at_s))
         fences = sum(each.is_fence for each in standing.values())
         self._standing["fence"].set(fences)
@@ -143,6 +145,7 @@ class ReservationMetrics:
     def _ended(self, was: Reserved, verdict: Verdict | None, wall_s: float) -> None:
         begun = self._begun.pop(was.group, _Begun(wall_s, was.at_s))
         reason = verdict.reason if verdict is not None else None
+        # A group that still waits has lost its reservation; any other no longer needs one.
         lost = "lost" if reason in {Reason.UNSCHEDULABLE, Reason.HOLDING} else "not_needed"
         result = "started" if verdict is not None and verdict.binds else lost
         self._stood["fence" if was.is_fence else "timed", result].observe(wall_s - begun.wall_s)
@@ -202,6 +205,7 @@ def _idle(standing: Iterable[Reserved], snapshot: Snapshot, policy: GpuPolicy) -
             if policy.is_accelerator(name):
                 idle["accelerators"] += free
             elif name in {"cpu", "memory"}:
+                # CPU is counted in milli-units.
                 idle[name] += free / 1_000 if name == "cpu" else free
     return idle
 

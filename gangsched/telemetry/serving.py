@@ -21,10 +21,12 @@ async def serve(app: web.Application, host: str, port: int, *, what: str, remedy
     if port == 0:
         yield
         return
+    # The daemon handles signals itself; aiohttp would end the loop instead of draining it.
     runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
     await runner.setup()
     try:
         try:
+            # None binds all interfaces, IPv4 and IPv6.
             await web.TCPSite(runner, host or None, port).start()
         except OSError as error:
             where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}" if host else f"port {port}"

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from gangsched.visibility.statuses import RequestRefused
 
 SERVICE_ACCOUNT = "system:serviceaccount:"
+# Users can invent names only through impersonation, but a cluster may have more than these.
 USERS = 1_000
 
 
@@ -62,6 +63,7 @@ class Buckets:
     def take(self, user: str, now_s: float) -> float:
         """Take a token (see `Bucket.take`)."""
         bucket = self.known.pop(user, None) or Bucket(*self._rate, now_s)
+        # pop and insert: the dict stays in the order of use.
         self.known[user] = bucket
         if len(self.known) > USERS:
             self.known.popitem(last=False)
@@ -109,6 +111,7 @@ class Admission:
     def admit(self, user: str) -> None:
         """Admit a request of `user`, or raise RequestRefused (429)."""
         now_s = self._clock()
+        # The user's quota first: a refused request must not use up the common one.
         _refuse(self.users.take(payer_of(user), now_s) or self._all.take(now_s))
 
     def admit_document(self, user: str) -> None:
@@ -119,6 +122,7 @@ class Admission:
 def payer_of(user: str) -> str:
     """The user whose quota a request counts against."""
     if user.startswith(SERVICE_ACCOUNT):
+        # The namespace pays: its editors create as many service accounts as they like.
         return user.rpartition(":")[0]
     return user
 

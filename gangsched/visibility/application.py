@@ -78,6 +78,7 @@ def application(parts: Parts) -> web.Application:
     """The web application. One handler serves all paths, so that every path, known or not, passes the checks."""
     handler = _Handler(parts)
     app = web.Application(middlewares=[_refusals(parts.admission, parts.complaints)])
+    # aiohttp's router would answer 404 and 405 by itself, before anybody was authenticated.
     app.router.add_route("*", "/{rest:.*}", handler.handle)
     return app
 
@@ -91,6 +92,7 @@ def _refusals(admission: Admission, complaints: Complaints) -> Middleware:
             return await handler(request)
         except RequestRefused as refused:
             found = refused
+        # The client has gone, or aiohttp refuses what is no HTTP: there is nobody to answer in our form.
         except (ConnectionError, web.HTTPException):
             raise
         except Exception as error:
@@ -137,6 +139,7 @@ class _Handler:
         if path in DOCUMENTS:
             async with _in_time():
                 return await self._document(request, user, path)
+        # The API server is in this group: its own discovery and probes must not be throttled.
         if MASTERS not in user.groups:
             self._parts.admission.admit(user.name)
         judge_head(request)
@@ -144,6 +147,7 @@ class _Handler:
         if target is not None and (target.resource, target.name) == ("placementreviews", "") and target.namespace:
             return await self._reviews(request, user, target)
         if target is None or target.resource != "gangs":
+            # Before the 404: unknown paths must not tell strangers what exists.
             await self._parts.authorizer.check(user, Attributes(_verb(request.method), path=path))
             raise RequestRefused(404, "the server could not find the requested resource")
         return await self._gangs(request, user, target)
@@ -187,6 +191,7 @@ class _Handler:
         options = replace(options, namespace=namespace)
         form, include = form_of(request.headers.get("Accept", "")), request.query.get("includeObject", "Metadata")
         if options.watch:
+            # Asked again each minute: a watch lives for up to half an hour.
             still_may = partial(self._parts.authorizer.check, user, asked)
             with self._parts.admission.watching.place(user.name):
                 return await self._parts.watches.serve(request, options, form, include, still_may)
@@ -220,6 +225,7 @@ class _Handler:
         reviewer = self._parts.reviewer
         try:
             wanted = await reviewer.wanted(namespace, review, is_master=MASTERS in user.groups)
+        # Templates are arbitrary JSON; whatever reading them raises is the request's fault.
         except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
             self._parts.complaints.error("a PlacementReview cannot be read", error)
             raise RequestRefused(422, f"the {KIND} cannot be read: {type(error).__name__}") from None
@@ -252,6 +258,7 @@ class _Handler:
     async def _list(self, options: ListOptions, form: Form, include: str) -> web.Response:
         """A page; all pages have the version of the first, so that a watch from there misses nothing."""
         store, wall_s = self._parts.store, self._parts.clocks.wall_s()
+        # The lock keeps versions consistent while the list is rendered in slices.
         async with store.reading, self._parts.pace.work() as step:
             keys = await store.keys(options.namespace, step)
             version = options.version if options.after is not None else store.version
@@ -271,6 +278,7 @@ class _Handler:
             if form is Form.TABLE:
                 return _json(table(parts, meta))
             kind, api_version = LIST_KINDS[form]
+            # The items are encoded already; joining bytes avoids decoding thousands of gangs.
             head = msgspec.json.encode({"kind": kind, "apiVersion": api_version, "metadata": meta})
             return _json(b'%s,"items":[%s]}' % (head[:-1], b",".join(parts)))
 

@@ -40,6 +40,7 @@ async def read_body(request: web.Request, within_s: float | None = None) -> byte
         async with asyncio.timeout(within_s):
             async for part in request.content.iter_any():
                 found += part
+                # Content-Length may be missing (chunked), so the bytes are counted as well.
                 if len(found) > BODY_BYTES:
                     raise RequestRefused(413, TOO_LARGE)
     except TimeoutError:
@@ -56,6 +57,7 @@ async def settle(
     RequestRefused if none is free.
     """
     is_short = (request.content_length or 0) <= BODY_BYTES
+    # Whoever is not authenticated, too slow or too large gets no more of our time.
     if response.status not in {401, 408, 413} and is_short and not request.content.is_eof():
         with suppress(RequestRefused), place():
             await read_body(request, REST_WITHIN_S)
@@ -67,5 +69,6 @@ async def settle(
 def end_unread(transport: asyncio.Transport | None) -> None:
     """Stop reading, and close the connection soon, whether or not the client has received the answer."""
     if transport is not None:
+        # Unread bytes stay in the kernel, which slows the sender down instead of filling our memory.
         transport.pause_reading()
         asyncio.get_running_loop().call_later(END_WITHIN_S, transport.abort)

@@ -29,6 +29,7 @@ class Complaints:
         now_s = self._clock()
         at_s, others = self._written.get(event, (float("-inf"), 0))
         if now_s < at_s + EVERY_S:
+            # Counted, and reported with the next line that is written.
             self._written[event] = at_s, others + 1
             return
         self._written[event] = now_s, 0

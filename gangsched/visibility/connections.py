@@ -68,12 +68,14 @@ class Doorkeeper(asyncio.Protocol):
         if transport.get_extra_info("peercert"):
             self._known()
             http = self._http()
+            # From here on the bytes go to aiohttp; until now nothing was parsed.
             transport.set_protocol(http)
             http.connection_made(transport)
             return
         self._transport = transport
         self._strangers[transport] = None
         if len(self._strangers) > STRANGERS:
+            # The oldest one: a stranger that keeps its connection open has had its answer.
             next(iter(self._strangers)).abort()
         asyncio.get_running_loop().call_later(STRANGERS_FOR_S, transport.abort)
 
@@ -111,8 +113,10 @@ class Connections:
         """Accept connections at a limited rate; further connections wait in the kernel."""
         loop = asyncio.get_running_loop()
         bucket = Bucket(*HANDSHAKES, loop.time())
+        # A dict as an ordered set, so that the oldest handshake can be ended.
         greeting: dict[asyncio.Task[None], None] = {}
         while True:
+            # Not accepted rather than closed: clients wait in the kernel's backlog, which costs nothing.
             if self.tls is None or self._count() >= CONNECTIONS:
                 await asyncio.sleep(0.05)
                 continue
@@ -123,6 +127,7 @@ class Connections:
                 await asyncio.sleep(0.1)
                 continue
             proxys = self._proxies.get(address[0])
+            # A token bucket of its own for the front proxy, or strangers could keep all users out.
             while wait_s := (proxys or bucket).take(loop.time()):
                 if self._proxies and proxys is None:
                     break
@@ -149,6 +154,7 @@ class Connections:
         http = self._runner.server
         assert http is not None
         with suppress(OSError, ssl.SSLError, asyncio.CancelledError):
+            # Answers are small; Nagle's algorithm would delay each by the client's acknowledgement.
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             await asyncio.get_running_loop().connect_accepted_socket(
                 lambda: Doorkeeper(http, self._strangers, partial(self._know, host)),

@@ -48,6 +48,7 @@ def aggregated(accept: str) -> tuple[str, bytes] | None:
     for part in accept.split(","):
         stated = {each.strip() for each in part.split(";")[1:]}
         if "as=APIGroupDiscoveryList" in stated and "g=apidiscovery.k8s.io" in stated:
+            # The API server asks for both and prefers v2; kube-aggregator before 1.30 knows v2beta1 only.
             for version in ("v2", "v2beta1"):
                 if f"v={version}" in stated:
                     return AGGREGATED.format(version), _discovery(version)

@@ -19,6 +19,7 @@ def listen(settings: Settings) -> socket.socket:
         if host:
             family = socket.AF_INET6 if ":" in host else socket.AF_INET
             listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
+        # One socket for both families; a kernel without IPv6 gets a plain IPv4 socket below.
         elif socket.has_dualstack_ipv6():
             listener = socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=BACKLOG)
         else:

@@ -256,6 +256,7 @@ def v3() -> Json:
 @lru_cache(maxsize=1)
 def v3_index() -> Json:
     """The document at /openapi/v3, which lists the paths of the documents; each path has a hash of the content."""
+    # The API server caches the document by this hash, and reads it again only when it changes.
     digest = hashlib.sha256(json.dumps(v3(), sort_keys=True).encode()).hexdigest()[:32].upper()
     return {"paths": {f"apis/{API_VERSION}": {"serverRelativeURL": f"/openapi/v3/apis/{API_VERSION}?hash={digest}"}}}
 

@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
+# A fifth of the time between two turns of the loop.
 SLICE_S = 0.002
 SHARE, FORKS_SHARE = 0.1, 0.05
 BURST_S = 0.5
@@ -44,6 +45,7 @@ class Pace:
         async def step() -> None:
             nonlocal began_s
             took_s = self._work_clock() - began_s
+            # Sleeping is a pass of the event loop: not for every gang.
             if took_s < SLICE_S:
                 return
             await self._rest(took_s)
@@ -57,6 +59,7 @@ class Pace:
     def _take(self, took_s: float) -> None:
         now_s = self._clock()
         self.spent_s += took_s
+        # A token bucket in seconds of CPU time; it may become negative by one slice.
         self._left_s = min(BURST_S, self._left_s + (now_s - self._filled_s) * self._share) - took_s
         self._filled_s = now_s
 

@@ -35,6 +35,7 @@ def target_of(raw_path: str) -> Target | None:
     prefix = f"/apis/{API_VERSION}/"
     if not raw_path.startswith(prefix):
         return None
+    # Split before decoding: an encoded slash belongs to a name.
     parts = [unquote(part) for part in raw_path[len(prefix) :].split("/")]
     namespace = ""
     if parts[0] == "namespaces" and len(parts) >= 3:
@@ -71,6 +72,7 @@ def list_options(query: Mapping[str, str]) -> ListOptions:
         after, version = _read_token(token)
     timeout_s = _number(query, "timeoutSeconds") or LONGEST_WATCH_S
     return ListOptions(
+        # 0 means no limit, as in the API; one page of 500 is what kubectl asks for.
         limit=min(_number(query, "limit"), PAGE),
         after=after,
         version=version,
@@ -108,6 +110,7 @@ def _fields(selector: str) -> dict[str, str]:
 
 def _number(query: Mapping[str, str], key: str) -> int:
     value = query.get(key, "") or "0"
+    # int() would accept other scripts' digits and underscores, and take quadratic time for long texts.
     if not (value.isascii() and value.isdigit() and len(value) < 20):
         raise RequestRefused(400, f'Invalid value: "{value[:40]}": {key} must be a whole number')
     return int(value)

@@ -62,6 +62,7 @@ class Server:
             authorizer=Authorizer(calls, clocks.now_s),
             admission=Admission(),
             pace=self.pace,
+            # A pace of its own: a fork copies page tables, which takes longer than any slice.
             processes=Processes(Pace(share=FORKS_SHARE)),
             clocks=clocks,
             front_proxy=lambda: self._front_proxy,
@@ -147,6 +148,7 @@ class Server:
             if self._seen is None:
                 self._log.info("serving the visibility API", port=self._settings.visibility_port)
             elif self._seen[1] != now[1]:
+                # Existing connections were verified with the old authority.
                 self._connections.end_all()
             self._seen = now
         return answer.is_ok and bool(self._front_proxy.authority)

@@ -60,6 +60,7 @@ def examine(client: BlockingClient, system: str, account: str) -> Report:
     version = client.get("/version")
     report.facts["API server"] = str(version.get("gitVersion"))
     report.facts["kubectl gangsched"] = __version__
+    # The defaults, for a user who may not read the Deployment.
     ours, policies = {"gangsched"}, [GpuPolicy()]
 
     def scheduler() -> tuple[Finding, ...]:

@@ -46,6 +46,7 @@ def scheduler(client: BlockingClient) -> Scheduler:
         stated = settings.get("scheduler_names")
         names += [stated] if isinstance(stated, str) else map(str, stated or ["gangsched"])
         image = str(container.get("image") or "")
+        # The registry may have a port, so only a colon behind the last slash is that of a tag.
         versions.add(image.rpartition(":")[2] if ":" in image.rpartition("/")[2] else image)
         status = deployment.get("status") or {}
         if not status.get("readyReplicas"):

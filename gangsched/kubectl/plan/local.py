@@ -79,6 +79,7 @@ def _added(
                 named = {keys.NAME: gang.partition("/")[2], keys.MIN[0]: str(wanted.min_member or wanted.pods)}
                 body["metadata"]["annotations"] = {**body["metadata"].get("annotations", {}), **named}
             pods.append(msgspec.Raw(msgspec.json.encode(body)))
+    # The manifest may be applied already: its pods must not be counted twice.
     there = [raw for raw in taken.resources.get("pods", ()) if not _waits_in(raw, gang)]
     resources = {**taken.resources, "pods": [*there, *pods]}
     groups = dict(taken.pod_groups)

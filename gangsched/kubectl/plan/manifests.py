@@ -181,6 +181,7 @@ def _count(stated: Any) -> int:
 def _of_job(spec: Mapping[str, Any]) -> tuple[int, Template]:
     """How many pods run at a time, and their template (batch/v1)."""
     at_a_time, completions = _count(spec.get("parallelism")), spec.get("completions")
+    # A Job never runs more pods at a time than it has completions.
     return (at_a_time if completions is None else min(at_a_time, int(completions))), spec["template"]
 
 

@@ -48,6 +48,7 @@ _decoder = msgspec.json.Decoder(SnapshotFile)
 
 def write(path: Path, snapshot: SnapshotFile) -> None:
     """Write the file. Raises CannotAnswer."""
+    # mtime=0: equal snapshots are equal files.
     packed = gzip.compress(msgspec.json.encode(snapshot), mtime=0)
     try:
         path.write_bytes(packed)

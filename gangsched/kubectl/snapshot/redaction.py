@@ -120,6 +120,7 @@ class Pseudonyms:
             for key in keys.GROUPS:
                 names.update(part for gang in _listed(marks.get(key)) for part in gang.split("/"))
             names.update(_named(each))
+        # Numbers of one width sort as the names do, so that ties are broken the same way.
         self._other = {name: f"n{number:06}" for number, name in enumerate(sorted(names - {""}))}
 
     def rename(self, value: Any, field: str = "") -> Any:
@@ -131,6 +132,7 @@ class Pseudonyms:
         if isinstance(value, str) and field in keys.GROUPS:
             return self._groups(value)
         if isinstance(value, str) and field not in WORDS:
+            # Messages are free text, and may quote anything.
             return "" if field == "message" else self._text(value)
         return value
 

@@ -99,6 +99,7 @@ def decide(taken: file.SnapshotFile, settings: Settings) -> list[ReplayedVerdict
     # Everything has been known for a while: nothing waits for a PodGroup that may still arrive.
     for message in messages(taken):
         state.apply(message, now_s=-KNOWN_FOR_S)
+    # Gangs form at that time, too: their waits for missing PodGroups are over at 0.
     state.refresh(-KNOWN_FOR_S)
     state.refresh(0.0)
     starts = _settle(state, settings, float(wall_s))
@@ -134,6 +135,7 @@ def _settle(state: SchedulingState, settings: Settings, wall_s: float) -> dict[s
     policy = parameters.gpu_policy(settings)
     starts: dict[str, str] = {}
     for _ in range(MOST_TURNS):
+        # The clock stands still: the snapshot is one moment.
         made = plan_and_commit(state, 0.0, wall_s, limits=None, policy=policy)
         if made is None:
             break

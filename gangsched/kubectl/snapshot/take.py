@@ -113,6 +113,7 @@ def _read(
     try:
         for page in client.pages(resource.path, **chosen):
             bodies += (
+                # Through the wire structs, so that fields that are not read never reach the file.
                 msgspec.json.decode(msgspec.json.encode(_pruned(wire)))
                 for wire in resource.page.decode(page).items or ()
             )

@@ -19,6 +19,7 @@ from gangsched.visibility.statuses import RequestRefused
 
 REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 MASTERS = "system:masters"
+# As in k8s.io/apiserver's DelegatingAuthorizationOptions; a revoked permission ends within that time.
 REMEMBERED_S = 10.0
 MOST = 4_096
 AT_ONCE = 32
@@ -62,6 +63,7 @@ class Authorizer:
         known = self._known.get(key)
         if known is not None and self._now_s() < known[0] + REMEMBERED_S:
             return known[1]
+        # Requests that ask the same while the answer is under way share one review.
         asking = self._asking.get(key)
         if asking is None:
             asking = self._asking[key] = asyncio.create_task(self._ask(key), name="subject access review")
@@ -74,6 +76,7 @@ class Authorizer:
         status = answer.body.get("status") if answer.is_ok and isinstance(answer.body, dict) else None
         if not isinstance(status, dict):
             raise RequestRefused(500, "Internal error occurred: the authorizer of the cluster did not answer.")
+        # `denied` wins, as in k8s.io/apiserver.
         allowed = status.get("allowed") is True and status.get("denied") is not True
         self._known.pop(key, None)
         self._known[key] = (self._now_s(), allowed)

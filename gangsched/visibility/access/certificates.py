@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 LIFETIME = timedelta(days=365)
+# Two months for an administrator to notice that renewing fails.
 RENEWED_BEFORE = timedelta(days=60)
 NAME = "gangsched-visibility"
 
@@ -31,12 +32,14 @@ class Serving:
 
 def make_serving(names: list[str], now: datetime, before: str = "") -> Serving:
     """Create an authority and a certificate for these DNS names; authorities in `before` stay trusted."""
+    # The authority's key is a local variable: it signs once and is gone.
     authority_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"{NAME}-ca@{int(now.timestamp())}")])
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0][:64])])
     signing = _usage(signs=True)
     authority = (
         _builder(issuer, issuer, authority_key, authority_key, now)
+        # path_length=0: even with its key, which is discarded, no further authority could be made.
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(signing, critical=True)
         .sign(authority_key, hashes.SHA256())
@@ -52,6 +55,7 @@ def make_serving(names: list[str], now: datetime, before: str = "") -> Serving:
     private = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
+    # The previous authority stays trusted until all replicas serve the new certificate.
     return Serving(_pem(authority) + before, _pem(certificate), private.decode())
 
 
@@ -106,6 +110,7 @@ def _builder(
         .issuer_name(issuer)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
+        # The clock of the API server may be behind ours.
         .not_valid_before(now - timedelta(hours=1))
         .not_valid_after(now + LIFETIME)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)

@@ -69,6 +69,7 @@ class FrontProxy:
             return tuple(listed) if isinstance(listed, list) and all(isinstance(each, str) for each in listed) else ()
 
         authority, names = str(data.get("requestheader-client-ca-file") or ""), texts("allowed-names")
+        # Reading it as "any name" would let every certificate of this authority impersonate users.
         if not names and (data.get("requestheader-allowed-names") or "[]").strip() not in {"[]", "null"}:
             return cls()  # it restricts names in a way that we do not understand
         return cls(
@@ -84,6 +85,7 @@ class FrontProxy:
         """The user of a request, None if not authenticated; `certificate` is the client's verified certificate, in the
         format of `ssl`.
         """
+        # OpenSSL has verified the certificate already; without an authority it verified nothing.
         if not self.authority or not certificate:
             return None
         if self.names and not self.names & common_names(certificate):
@@ -93,6 +95,7 @@ class FrontProxy:
             return None
         uid = next((value for key in self.uid_headers for value in headers.getall(key, []) if value), "")
         groups = [value for key in self.group_headers for value in headers.getall(key, []) if value]
+        # The front proxy forwards the groups of the request; RBAC grants discovery to system:authenticated.
         if name != ANONYMOUS and not {AUTHENTICATED, UNAUTHENTICATED} & set(groups):
             groups.append(AUTHENTICATED)
         return User(name, uid, tuple(groups), self._extra(headers))
@@ -102,6 +105,7 @@ class FrontProxy:
         for key, value in headers.items():
             for prefix in self.extra_prefixes:
                 if key.lower().startswith(prefix.lower()):
+                    # Header names have no case, so the API server percent-encodes keys and lowers them.
                     found.setdefault(unquote(key[len(prefix) :].lower()), []).append(value)
         return tuple((key, tuple(values)) for key, values in sorted(found.items()))
 

@@ -29,6 +29,7 @@ from gangsched.visibility.ports import API_VERSION, Clocks, Json
 Key: TypeAlias = tuple[str, str]
 Step: TypeAlias = Callable[[], Awaitable[None]]
 FRESH_S = 1.0
+# A version of another replica is recognised (410) and never mistaken for one of ours.
 REPLICA_BITS = 10
 MOST_CHANGES = 8_192
 SHAPES = 4
@@ -68,6 +69,7 @@ class GangStore:
         self, state: SchedulingState, clocks: Clocks, *, policy: GpuPolicy, served_by: Callable[[], Json]
     ) -> None:
         self._state, self._clocks, self._policy, self._served_by = state, clocks, policy, served_by
+        # Random, since replicas do not know each other; two of a thousand with one number would only miss an event.
         self._replica = randbelow(1 << REPLICA_BITS)
         self._version = 0
         self._version = self.first_version = self._next_version()
@@ -147,6 +149,7 @@ class GangStore:
 
     def _look(self, key: Key) -> Entry | None:
         known = self._entries.get(key)
+        # Rendering is the cost of a list: a hundred readers in a second share one.
         if known is not None and self._clocks.now_s() < known.seen_s + FRESH_S:
             return known
         found = self._describe(key)
@@ -173,7 +176,9 @@ class GangStore:
     def _made(self, key: Key, known: Entry | None, found: Json, version: int = 0) -> Entry:
         """The object, at the version of the one that is `known` unless it is another one now."""
         status = {**found["status"], "servedBy": self._served_by()}
+        # Ages and positions change all the time; a watch would send every gang each second.
         steady = {name: value for name, value in status.items() if name not in _RESTLESS}
+        # Deterministic encoding, so equal objects have equal hashes; only within this process.
         digest = hash(_encode((found["metadata"], found["spec"], steady)))
         version = version or (known.version if known is not None and known.digest == digest else self._version)
         metadata = {**found["metadata"], "resourceVersion": str(version)}
@@ -200,6 +205,7 @@ class GangStore:
     def _remove(self, key: Key) -> None:
         entry = self._entries.pop(key, None)
         if entry is not None:
+            # A DELETED event carries the version of the deletion, as in the API server.
             entry.version = self._next_version()
             body = msgspec.json.decode(entry.body)
             body["metadata"]["resourceVersion"] = str(entry.version)
@@ -209,9 +215,11 @@ class GangStore:
     def _note(self, change: WatchEvent) -> None:
         self._changes.append(change)
         if len(self._changes) > MOST_CHANGES:
+            # Watches below the floor get 410 and list again.
             self._floor = self._changes.popleft().version
 
     def _next_version(self) -> int:
+        # At least one more than the last: the wall clock may be set back.
         at = max(int(self._clocks.wall_s() * 1_000), (self._version >> REPLICA_BITS) + 1)
         self._version = at << REPLICA_BITS | self._replica
         return self._version
@@ -228,6 +236,7 @@ class GangStore:
             rank = queue_rank(self._state, group_id, moment)
             if rank is not None:
                 ranks.append(rank)
+            # Not after each group: a step reads the clock.
             if number % 50 == 0:
                 await step()
         ranks.sort()

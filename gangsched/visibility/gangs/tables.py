@@ -53,6 +53,7 @@ def form_of(accept: str) -> Form:
         stated = dict(each.partition("=")[::2] for each in parameters)
         if media not in {"application/json", "*/*", "application/*"}:
             continue
+        # Clients ask for PartialObjectMetadataList when they list.
         wanted = stated.get("as", "").removesuffix("List")
         if not wanted:
             return Form.WHOLE
@@ -103,6 +104,7 @@ def age(created: str, wall_s: float) -> str:
     if seconds < 0:
         return "0s"
     minutes, hours, days = seconds // 60, seconds // 3_600, seconds // 86_400
+    # The steps of HumanDuration, so that ages look like kubectl's own.
     if seconds < 120:
         return f"{seconds}s"
     if minutes < 10:

@@ -55,6 +55,7 @@ class Watches:
         """Stream changes until the time-out, or until `still_may` raises. Raises RequestRefused (410) before anything
         is sent.
         """
+        # As the watch cache: version 0 starts with the current objects.
         is_from_now = options.version == 0 or options.initial_events
         if not is_from_now and not self._store.knows(options.version):
             raise RequestRefused(410, f"too old resource version: {options.version} (this replica does not know it)")
@@ -113,6 +114,7 @@ class Watches:
         """Wait until there is something after a version, or a minute is over."""
         store = self._store
         with suppress(TimeoutError):
+            # A bookmark and the check of the permission are due at least once a minute.
             async with asyncio.timeout(EVERY_MINUTE_S), store.changed:
                 await store.changed.wait_for(lambda: store.version > seen)
 
@@ -122,6 +124,7 @@ class Watches:
             async with asyncio.timeout(SEND_WITHIN_S):
                 await response.write(line)
         except TimeoutError:
+            # As if the client had gone: the response is abandoned without another write.
             raise ConnectionResetError("the reader takes nothing") from None
 
     @asynccontextmanager

@@ -61,6 +61,7 @@ async def answer(
                     status = told["status"]
                 elif status is not None and "suggestion" in told:
                     status["suggestions"].append(told["suggestion"])
+                # The empty object at the end: a process that was killed never sends it.
                 is_whole = not told
     except TimeoutError:
         pass

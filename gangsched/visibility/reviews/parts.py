@@ -58,6 +58,7 @@ class _Parts:
         found: Json = {"min": gang.min_member, "ready": gang.quorum, "placed": len(placed)}
         if self._fits(gang_id):
             return found | {"fits": True, **self._domain(gang.constraints.topology, placed)}
+        # The gang itself would fit, but its tree does not start.
         reason = Reason.WAITING_FOR_GANG if told.reason is Reason.SCHEDULED else told.reason
         return found | {"fits": False, "reason": reason.value, "message": self._shown(told.text)}
 

@@ -20,10 +20,12 @@ from gangsched.visibility.pace import Pace
 from gangsched.visibility.statuses import RequestRefused
 
 AT_ONCE = 2
+# RLIMIT_CPU ends a process that the daemon, being blocked, cannot kill.
 WITHIN_S, CPU_S = 15.0, 10
 REAP_EVERY_S = 0.05
 LINE_BYTES = 4 * 1024 * 1024
 NICE = 19
+# oom_score_adj: the kernel kills a review before the daemon.
 FIRST_TO_GO = "1000"
 ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -39,6 +41,7 @@ class Processes:
 
     async def lines(self, work: Lines) -> AsyncGenerator[bytes, None]:
         """Yield the lines of `work`, run in a process. Raises TimeoutError; ends early if the process was killed."""
+        # Forking copies the page tables of the daemon on the event loop, so it is paced.
         async with self._slots, self._pace.work() as step:
             pid, pipe = _fork(work)
             reader = _PipeReader(pipe)
@@ -50,6 +53,7 @@ class Processes:
             finally:
                 reader.close()
                 with suppress(ProcessLookupError):
+                    # Also after it has ended: a zombie takes the signal without effect, and its pid is not yet reused.
                     os.kill(pid, signal.SIGKILL)
                 _reap(pid)
 
@@ -89,6 +93,7 @@ def _fork(work: Lines) -> tuple[int, int]:
         os.close(reads)
         os.close(writes)
         raise RequestRefused(503, f"no process can be made for a review: {error.strerror}", retry_after_s=10) from None
+    # In the child; `_run` never returns.
     if not pid:
         _run(work, writes)
     os.close(writes)
@@ -99,6 +104,7 @@ def _run(work: Lines, pipe: int) -> NoReturn:
     """In the new process: nothing of the daemon goes on here, and no `finally` of it is run."""
     try:
         gc.disable()  # it would touch, and so copy, all there is
+        # The descriptor is the daemon's: a signal to the child would wake the parent's loop.
         signal.set_wakeup_fd(-1)
         for each in ENDING:
             signal.signal(each, signal.SIG_DFL)
@@ -112,6 +118,7 @@ def _run(work: Lines, pipe: int) -> NoReturn:
             for line in work():
                 out.write(line + b"\n")
     finally:
+        # No atexit handlers, buffers or finalizers of the daemon may run here.
         os._exit(0)
 
 

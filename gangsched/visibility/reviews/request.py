@@ -74,6 +74,7 @@ class Review(msgspec.Struct, rename="camel"):
 
 def read_review(body: bytes) -> Review:
     """Parse the body. Raises RequestRefused (400, 422)."""
+    # Before decoding: everything that walks a template recurses as deep.
     if _depth(body) > DEPTH:
         raise RequestRefused(400, f"the body is no {KIND}: it has more than {DEPTH} levels")
     try:
@@ -96,6 +97,7 @@ def mode_of(gang: GangSettings) -> Mode | None:
 
 def _depth(body: bytes) -> int:
     """How many levels a body has at most: brackets in texts count, too, so that the scan is a cheap one."""
+    # In numpy: a loop over half a megabyte would block the event loop.
     read = np.frombuffer(body, np.uint8)
     opened, closed = (np.isin(read, list(marks)) for marks in (b"[{", b"]}"))
     return int(np.cumsum(opened.astype(np.int8) - closed.astype(np.int8), dtype=np.int32).max(initial=0))
@@ -119,6 +121,7 @@ def _complaints(spec: ReviewSpec) -> list[tuple[str, str]]:
     if len(gang.name) > 253:
         found.append(("spec.gang.name", "it has at most 253 characters"))
     found += _complaints_of_parts(spec)
+    # Only as many as are permitted: the request is refused anyway, and must be cheap.
     for number, each in enumerate(sets[:POD_SETS]):
         if _size(each.template.get("spec")) > TERMS:
             found.append(

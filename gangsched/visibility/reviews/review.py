@@ -90,6 +90,7 @@ class Reviewer:
             pods = [msgspec.structs.replace(pod, index=-1) for pod in pods]
         gang_id = f"{namespace}/{review.spec.gang.name or UNNAMED}"
         known, ending = self._state.registry.gangs, ""
+        # A name of an existing gang would make the pods members of it.
         while gang_id + ending in known or any(
             f"{namespace}/{each.name}{ending}" in known for each in review.spec.parts
         ):
@@ -118,6 +119,7 @@ class Reviewer:
         given = self._state.glance_input(group, now_s, wall_s)
         snapshot = change(given.snapshot) if change is not None else given.snapshot
         asked, cache = replace(given, snapshot=snapshot), self._state.glance_cache()
+        # Each plan is bounded, so a large group takes several, as in the loop.
         for _ in range(MOST_PLANS):
             made = plan_of(asked, now_s, limits=self._planning.limits, policy=self._planning.policy, cache=cache)
             verdicts = [each for each in made.verdicts if each.group == group.id]
@@ -216,6 +218,7 @@ class Reviewer:
             )
         except ValueError as error:
             raise invalid(KIND, "", [(f"spec.podSets[{number}].template", str(error))]) from None
+        # The native group is that of other pods; the review decides what the gang is.
         changes: Json = {"native_group": "", "never_preempts": pod.never_preempts or priority[1]}
         return [
             msgspec.structs.replace(
@@ -293,6 +296,7 @@ def _without_nodes(tried: Tried, text: str) -> str:
         return f"it starts once {counted(going, 'pod')} on its nodes {'has' if going == 1 else 'have'} ended"
     table = tried.snapshot.table
     for taint in {taint for taints in table.tainted for taint in taints if taint.value}:
+        # Values of taints may name tenants; keys are needed to understand the refusal.
         text = text.replace(str(taint), str(without_value(taint)))
     return text
 

@@ -36,6 +36,7 @@ class Priorities:
     async def read(cls, calls: Calls, namespace: str, *, is_master: bool) -> Priorities:
         """Read the current PriorityClasses. Raises RequestRefused (503)."""
         classes = await calls("GET", PRIORITY_CLASSES)
+        # A quota of 0 pods for a PriorityClass is how clusters keep a namespace from using it.
         quotas = await calls("GET", f"/api/v1/namespaces/{namespace}/resourcequotas")
         if not classes.is_ok or not quotas.is_ok:
             raise RequestRefused(503, "the PriorityClasses and ResourceQuotas cannot be read", retry_after_s=1)
@@ -47,6 +48,7 @@ class Priorities:
         """
         usable = [each.get("value", 0) for name, each in self._classes.items() if self._may_use(name)]
         highest = max(usable, default=0)
+        # Any pod may have priority 0 or less without a class.
         if priority > max(highest, 0) and not self._is_master:
             text = f"it is above {highest}, the highest that may be used in the namespace {self._namespace}"
             raise RequestRefused(403, f"spec.gang.priority: {text}")
@@ -92,6 +94,7 @@ def _selects(expression: Json, name: str) -> bool:
 async def check_namespaces(authorizer: Authorizer, user: User, namespace: str, pods: Iterable[Pod]) -> None:
     """Raise RequestRefused (403, 422) if terms are about pods that the user may not list."""
     terms = [term for shape in {pod.shape for pod in pods} for term in _terms(shape)]
+    # A selector may mean any namespace, so the user must be allowed to list pods of all.
     if any(term.namespace_selector is not None for term in terms):
         await authorizer.check(user, _list_pods(""))
         return

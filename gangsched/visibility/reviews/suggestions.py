@@ -47,6 +47,7 @@ def suggestions(reviewer: Reviewer, tried: Tried, policy: GpuPolicy, *, sees_nod
 def _smaller(reviewer: Reviewer, tried: Tried) -> int:
     """The largest minimum that would start, 0 for none."""
     low, high = 0, tried.group.gangs[0].min_member
+    # Bisection: a smaller minimum never fits worse.
     while high - low > 1:
         middle = (low + high) // 2
         if reviewer.attempt(with_minimum(tried.group, middle)).placements:
@@ -88,6 +89,7 @@ def _lacking(shape: Shape, resource: str, asked: int, pods: int, snapshot: Snaps
     row = snapshot.resources[resource]
     offered, free = snapshot.allocatable[row], snapshot.free[row].clip(min=0)
     nodes = [n for n in static_fit(shape, snapshot.table).mask.nonzero()[0].tolist() if offered[n] >= asked]
+    # The first entry is what the node lacks for one pod more; the last is what others use there.
     heap = [(int(asked - free[n] % asked), n, int(offered[n] - free[n])) for n in nodes]
     heap = [entry for entry in heap if entry[0] <= entry[2]]
     heapify(heap)
@@ -103,6 +105,7 @@ def _lacking(shape: Shape, resource: str, asked: int, pods: int, snapshot: Snaps
 
 def _tolerating(reviewer: Reviewer, tried: Tried, *, sees_nodes: bool) -> str:
     """The taints that keep it off nodes where it would start."""
+    # First with all tolerations: which taints matter follows from the nodes that the plan then uses.
     everything = (Toleration(operator="Exists"),)
     changed = reviewer.attempt(with_pods(tried.group, _of_shape(lambda shape: replace(shape, tolerations=everything))))
     if not changed.placements:
