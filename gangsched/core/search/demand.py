@@ -63,6 +63,7 @@ class Demand:
         if group.apart or is_sliced(gangs):
             return _sliced(group, gangs, ledger, [missing(gang, 0) for gang in gangs])
         made = cls.of_all(group, gangs, ledger).minimum()
+        # Members whose affinity makes several parts are slices: the packing then keeps the parts apart (decision 0065).
         return _parted(made) or made
 
     @classmethod
@@ -83,6 +84,7 @@ class Demand:
     @cached_property
     def is_exact(self) -> bool:
         """Whether an exact packing decides, because only room and properties of the node matter."""
+        # Blocks of levels that cross cannot be walked one inside the other.
         if self.slices is not None and not self.slices.nested:
             return False
         if any(item.shape.unsupported for item in self.items):
@@ -132,6 +134,7 @@ class Demand:
         storage = self.ledger.occupancy.storage
         for number, item in enumerate(self.items):
             for label, code in item.pins:
+                # A mask: members of a slice that runs in part may only join its domain.
                 found[number] *= level((label,), self.ledger.table).codes == code
             if item.devices is not None:
                 found[number] = storage.with_devices(item.pods[0], found[number])
@@ -153,6 +156,7 @@ class Demand:
     @cached_property
     def free(self) -> Ints:
         """`free[r][n]` for the resources that are requested, as a copy."""
+        # Overcommitted nodes have negative room, which would reduce sums of other nodes.
         found: Ints = np.maximum(self.ledger.free[[self.ledger.resources[name] for name in self._names]], 0)
         return found
 
@@ -170,6 +174,7 @@ class Demand:
     @cached_property
     def pieces(self) -> tuple[int, ...]:
         """Number of pods and slices of each kind that a packing can use."""
+        # More pieces than are needed would only multiply the choices; pods inside slices come with their slice.
         counts = [min(len(item.pods), self.wanted[item.need]) if item.home < 0 else 0 for item in self.items]
         return (*counts, *(map(len, self.slices.at_hand) if self.slices is not None else ()))
 
@@ -180,6 +185,7 @@ class Demand:
         if self.slices is not None:
             most = MAX_NODES if nodes is None else len(self.ledger.table)
             if self.group.apart:
+                # Building the problem costs nodes times kinds; random hostile trees took 120 ms before this limit.
                 most = min(most, MAX_CELLS // (len(self.items) + len(self.slices.pieces)))
             where = where[self._useful(most)[where]]
         size = where.size * (12 + len(self.items) + len(self._names)) // 8
@@ -193,6 +199,7 @@ class Demand:
         blocks = []
         if self.slices is not None:
             number = len(self.items) + len(self.slices.pieces)
+            # The square of the kinds: each is compared with all others when the steps are made.
             work.charge(where.size * len(self.slices.layers) // 8 + number * number // 2)
             levels = (level((label,), self.ledger.table) for label in self.slices.layers)
             blocks = [each.codes[where].astype(np.int64) for each in levels]
@@ -239,12 +246,14 @@ class Demand:
             if item.home < 0:
                 mask |= self.room[number] > 0
         for first, inside, copies, order, count in self._copies:
+            # The fewest domains, those with most copies first; `number` is the index of the last of them.
             number = int(np.searchsorted(np.cumsum(copies[order]), count))
             if number >= len(order):
                 return None
             enough = copies[order] >= count - int(copies[order[:number]].sum())
             room = inside.sums(self.room[self.slices.item_of[first.pods[0].uid]])[order]
             for_all = np.flatnonzero(enough & (room >= first.size))
+            # The last in descending order is the tightest domain that is still large enough.
             last = for_all[-1] if for_all.size else number
             mask |= np.isin(inside.codes, [*order[:number], order[last]])
         return np.flatnonzero(mask & self._anywhere)
@@ -276,6 +285,7 @@ class Demand:
             if slices:
                 count = min(len(slices), self.slices.wanted[piece.gang])
                 inside, copies = self._copies_of(slices[0], ())
+                # Stable: domains with equal room keep the order of their names, so that the plan is deterministic.
                 order = np.argsort(-copies, kind="stable")
                 found.append((slices[0], inside, copies, order[copies[order] > 0], count))
         return found
@@ -284,6 +294,7 @@ class Demand:
         """By domain how many copies of a slice it takes by sums; of inner ones by domain inside the outer levels."""
         assert self.slices is not None
         inside = level((*outer, slice_.key), self.ledger.table)
+        # NO_LIMIT and not int64's maximum: these numbers are summed over domains.
         most = np.full(inside.size, NO_LIMIT, dtype=np.int64)
         for number, count in Counter(self.slices.item_of[pod.uid] for pod in slice_.own).items():
             most = np.minimum(most, inside.sums(self.room[number]) // count)
@@ -317,6 +328,7 @@ def _items(gangs: Sequence[Gang], ledger: Ledger) -> list[Item]:
             Item(index, shape, tuple(members), pinned, index, devices=devices)
             for (shape, pinned, devices), members in pods.items()
         ]
+    # Pinned members first among their shape: others would take the only nodes that have their volumes.
     return sorted(items, key=lambda item: (size_key(item.shape, ledger.policy), not item.pinned))
 
 
@@ -335,6 +347,7 @@ def _parted(demand: Demand) -> Demand | None:
     like: dict[Shape, Shape] = {}
     kinds: dict[tuple[ResourceVector, bytes], Shape] = {}
     for item, room in zip(demand.items, demand.room, strict=True):
+        # Without this, every permutation of equal jobs would be tried: 12 racks for 12 children in all their orders.
         name = item.shape.requests, narrow(item.pods[0], room, ledger.occupancy).tobytes()
         like[item.shape] = kinds.setdefault(name, item.shape)
     made = Kinds(ledger, layers, [len(loose) for loose in found.loose], like=like)

@@ -12,6 +12,7 @@ from math import inf
 from gangsched.core.reserve import Ledger
 from gangsched.core.search.packing import Packing, PackingProblem, Pattern
 
+# A digest of 16 bytes each (decision 0072).
 MAX_FACTS = 100_000
 MAX_UNDER_WAY = 16
 """Packings under way that are kept: each remembers what it refuted."""
@@ -32,6 +33,7 @@ def packed(problem: PackingProblem, ledger: Ledger, most: float = inf, *, most_i
         return None
     facts, name = ledger.table.packings, problem.name
     under_way: dict[bytes, Packing] = facts.setdefault(UNDER_WAY, {})
+    # pop and insert: the dict stays in the order of use, and the oldest is dropped.
     packing = under_way.pop(name, None) or Packing(problem)
     packing.problem = problem  # the same numbers; its nodes may be called otherwise
     before = packing.choices
@@ -39,6 +41,7 @@ def packed(problem: PackingProblem, ledger: Ledger, most: float = inf, *, most_i
     try:
         found = packing.run(ledger.work, min(most, most_in_all - before))
     finally:
+        # Also when work ran out: a decision ends after 2,000,000 choices in all its plans.
         ledger.choices += packing.choices - before
         if found is not False:  # places that were found are wanted again when they are reserved
             if len(under_way) >= MAX_UNDER_WAY:
@@ -47,8 +50,10 @@ def packed(problem: PackingProblem, ledger: Ledger, most: float = inf, *, most_i
     if found is False:
         facts[name] = True
         if len(facts) > MAX_FACTS:
+            # The two tables are values of this dict, too, and never dropped.
             del facts[next(each for each in facts if each not in (UNDER_WAY, REFUTED_DEMANDS))]
         demands: dict[tuple[Pattern, Sequence[int]], bool] = facts.setdefault(REFUTED_DEMANDS, {})
+        # Only a hint: without it, no problem need be built just to look up that it was refuted.
         demands[problem.start, tuple(problem.needs)] = True
         if len(demands) > MAX_DEMANDS:
             del demands[next(iter(demands))]
@@ -75,5 +80,6 @@ def known(problem: PackingProblem, ledger: Ledger) -> Packing | bool | None:
     packing: Packing | None = facts.get(UNDER_WAY, {}).get(name)
     if packing is None or not packing.is_used:
         return None
+    # The nodes of this plan: equal numbers, but perhaps on other nodes than when the packing was found.
     packing.problem = problem
     return packing

@@ -132,8 +132,10 @@ class Kinds:
 
         def kind(slice_: Slice, need: int, home: int, pins: Pins) -> int:
             layer = self.layers.index(slice_.key)
+            # Recursion as deep as slices have layers: three for slices, four for trees.
             holds = [kind(part, need, layer, pins) for part in slice_.parts]
             holds += [item_of[pod.uid] for pod in slice_.own]
+            # Slices of equal contents are one kind, so that their order is not tried.
             name = need if home < 0 else 0, home, layer, tuple(sorted(holds)), pins, slice_.alone
             kind_of[id(slice_)] = number = kinds.setdefault(name, len(items) + len(kinds))
             return number

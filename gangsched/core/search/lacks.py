@@ -43,6 +43,7 @@ def takes_when_empty(gang: Gang, group: Group, totals: Ledger) -> tuple[int, str
     hold a whole slice.
     """
     found = [unit.whole for unit in units(gang, gang.pending, totals.table) if unit.whole is not None]
+    # One is enough: on the empty cluster, whole slices of one size fit everywhere or nowhere.
     for each in found[:1]:
         holds, whole = _by_domain(each, group, totals)
         if whole.size and not whole.any():
@@ -82,6 +83,7 @@ def _by_domain(slice_: Slice, group: Group, ledger: Ledger) -> tuple[Ints, Ints]
     """By domain of its level how many pods of one slice it takes, and how many such slices, by sums."""
     inside = level((slice_.key,), ledger.table)
     holds = np.zeros(inside.size, dtype=np.int64)
+    # A quarter of the maximum, since these are summed over domains.
     whole = np.full(inside.size, np.iinfo(np.int64).max // 4, dtype=np.int64)
     for shape, count in Counter(pod.shape for pod in slice_.pods).items():
         room = inside.sums(usable(shape, group, ledger))

@@ -35,6 +35,7 @@ def _completed(begun: Counts, limits: Counts, alone: Sequence[bool], above: Coun
             limit = 0 if is_taken else min(limit, 1)
         counts.append(min(limit, bound[index]) if bound else limit)
         is_taken = is_taken or (alone[index] and counts[index] > 0)
+        # Below the bound in one place, everything behind it is free.
         if bound and counts[index] < bound[index]:
             bound = ()
     return tuple(counts)

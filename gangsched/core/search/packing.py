@@ -84,6 +84,7 @@ class PackingProblem:
     @cached_property
     def name(self) -> bytes:
         """A text that is equal for equal problems only, whatever the names of their nodes."""
+        # Without the nodes: equal racks have the same name, so that one refutation serves all of them.
         numbers = [(step.layer, step.like, *step.room, *step.free) for step in self.steps]
         return blake2b(repr((self.kinds, self.start, self.needs, numbers)).encode(), digest_size=16).digest()
 
@@ -221,6 +222,7 @@ class PackingProblem:
     def hopeless(self, step: int, left: Pattern, lack: Sequence[int]) -> bool:
         """Whether totals refute that the remaining pieces fit into the remaining steps."""
         if self.is_whole:
+            # One subtraction compares all sums: each has 64 bits of the number, with a sign bit that a deficit clears.
             asked: int = sum(map(mul, left, self.whole_weights))
             return (self.whole_after[step] - asked) & self.signs != self.signs
         if self.alone and sum(left[t] for t in self.alone) > self.blocks_after[step][0]:

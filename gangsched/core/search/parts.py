@@ -73,6 +73,7 @@ def entries_of(
                 return None
             names = (node for each in own for node in gangs[each].nodes)
             there = np.array([table.index[node] for node in names if node in table.index], dtype=np.int64)
+            # Members that run determine the domain; only without them the search chooses one.
             home = level((label,), table).common(there)
             if home is None:
                 fillings = _fillings(part, around, "", gangs, lacks, table)
@@ -136,6 +137,7 @@ def _fillings(
         known = [each for each in inside if each is not None]
         if len(known) < len(inside):
             return None
+        # islice: the product of many children has no bound.
         choices = list(islice(product(*known), MAX_SELECTIONS + 1))
         if len(choices) > MAX_SELECTIONS:
             return None
@@ -165,6 +167,7 @@ def _is_simple(gang: Gang) -> bool:
 def _label(keys: Sequence[str], table: NodeTable) -> str | None:
     """The label of which one domain is in one of all these labels; None if there is none."""
     keys = tuple(sorted({*keys}))
+    # Kept with the node table, since it depends on labels alone.
     memo = ("own label", *keys)
     if memo not in table.levels:
         table.levels[memo] = (_closest(keys, table),)
@@ -187,6 +190,7 @@ def _selections(gang: Gang, lack: int) -> list[tuple[Pod, ...]] | None:
     """The pods of each way to choose `lack` members by shape; None if there are too many ways."""
     pools: dict[int, list[Pod]] = {}
     for pod in gang.pending:
+        # Shapes are interned, so their identity is enough.
         pools.setdefault(id(pod.shape), []).append(pod)
     number = min(len(gang.pending), lack)
     counts = list(islice(ways([len(pool) for pool in pools.values()], number), MAX_SELECTIONS + 1))

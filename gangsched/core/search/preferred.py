@@ -48,6 +48,7 @@ def _preferred(present: Demand, required: Required | None, begun: int) -> Iterat
         if required is not None:
             enough &= required.enough[domains.level.inside(required.domains.level)]
         for number, n in enumerate(domains.order(np.flatnonzero(enough), present)):
+            # A preference must not take the work that finding any place needs.
             if number and work.used - begun > PREFERENCE_WORK:
                 break
             yield replace(domains.scope(n), whole=True)

@@ -34,11 +34,13 @@ def problem(
     `blocks[layer][n]` is the node's block in each layer of slices, -1 for none.
     """
     asked = np.array(most_asked(kinds, start), dtype=np.int64)
+    # A resource that every node has enough of refutes nothing, but would make equal nodes differ.
     kept = np.flatnonzero((free < asked[:, None]).any(axis=1)) if free.size else np.arange(0)
     used = tuple(
         replace(kind, asks=tuple(kind.asks[r] for r in kept.tolist())) if kind.layer < 0 else kind for kind in kinds
     )
     most = np.array([sum(count) for count in zip(*_pods_in(kinds, start), strict=True)][: len(room)], dtype=np.int64)
+    # Capped at what could be used, so that a node with 8 free GPUs equals one with 16 if 8 are asked for.
     room = np.minimum(room, most[:, None])
     inside = room.any(axis=0)
     columns = np.concatenate((room, np.clip(free[kept], 0, asked[kept, None])))[:, inside]
@@ -100,6 +102,7 @@ class _Builder:
             part = slice(first, end)
             steps = self.steps(columns[:, part], nodes[part], [each[part] for each in inner], layer + 1)
             made.append(([step.room + step.free for step in steps], code < 0, steps))
+        # The roomiest blocks first, nodes outside of every block last: most problems are solved in the first ones.
         made.sort(key=lambda each: (not each[1], each[0]), reverse=True)
         found: list[Step] = []
         for (_, is_outside), alike in groupby(made, key=lambda each: each[:2]):
@@ -117,6 +120,7 @@ class _Builder:
         for column, alike in _alike(columns, nodes):
             self.number += 1
             room, free = column[: self.pods] + rest, column[self.pods :]
+            # Of equal nodes no more than there are pods can be used.
             found += [Step(-1, self.number, room, free, node) for node in alike[: self.needed]]
         return found
 
@@ -147,5 +151,6 @@ def _alike(columns: Ints, nodes: Ints) -> Iterator[tuple[Amounts, list[int]]]:
     distinct, like, sizes = np.unique(columns.T, axis=0, return_inverse=True, return_counts=True)
     order = np.argsort(like.reshape(-1), kind="stable")
     starts = np.concatenate(([0], np.cumsum(sizes)))
+    # np.unique sorts ascending; the roomiest comes first here.
     for number in range(len(distinct) - 1, -1, -1):
         yield tuple(distinct[number].tolist()), nodes[order[starts[number] : starts[number + 1]]].tolist()

@@ -95,6 +95,7 @@ def units(gang: Gang, pods: Sequence[Pod], table: NodeTable) -> list[Unit]:
         numbered = list(zip(_open_slots(there, layers[-1].size, len(pods)), pods, strict=True))
         numbered.sort(key=lambda each: each[0])
     found = list(_units(numbered, there, layers, table, ()))
+    # Pinned units have no choice of a domain, so they are placed before others take their room.
     return [*(unit for unit in found if unit.pins), *(unit for unit in found if not unit.pins)]
 
 
@@ -156,6 +157,7 @@ def needed(found: Sequence[Unit], lack: int) -> NeededUnits:
     new = [unit for unit in found if not unit.pins and unit.whole is not None]
     size = max((len(unit.pods) for unit in new), default=1)
     full = [unit.whole for unit in new if unit.whole is not None and len(unit.pods) == size]
+    # Rounded up: a slice starts whole or not at all.
     number = max(0, -(-lack // size))
     if number <= len(full):
         made.of, made.number = full, number
@@ -208,6 +210,7 @@ def _units(
     (size, key), inner = layers[0], layers[1:]
     standing: defaultdict[int, Standing] = defaultdict(list)
     for index, node in there:
+        # Slice i has the members of index i·k to i·k + k − 1 (decision 0074).
         standing[index // size].append((index, node))
     for number, members in _by_slice(pods, size):
         own = standing[number]
@@ -250,6 +253,7 @@ def _slots(
         for slot, node in _slots(own, inner, table, first):
             last = max(last, slot + 1)
             yield slot, node
+        # The next domain begins a slice of its own.
         first = -(-last // size) * size
 
 

@@ -63,6 +63,7 @@ def terms_of(gangs: Sequence[Gang], ledger: Ledger) -> Terms | None:
     # The gangs are part of the result: their ids, which are its name, stay theirs as long as it is kept.
     name = ("terms", *map(id, gangs))
     compared: tuple[Sequence[Gang], _Compared | None]
+    # What members say of each other does not change with what runs; which parts are still open does (`_terms`).
     compared = ledger.recall((*name, "compared"), lambda: (gangs, _compared(gangs, ledger)), lasting=True)
     if compared[1] is None:
         return None
@@ -138,7 +139,9 @@ def _terms(gangs: int, compared: _Compared | None, ledger: Ledger) -> Terms | No
     if not all(restricts_by_terms(pod, ledger.occupancy) for pod in firsts):
         return None
     examples = dict(zip(families, firsts, strict=True))
+    # Once a pod that the terms select runs anywhere, members may only go to its domain: a filter, not a part.
     open_ = {family for family in compared.wanted if first_of_its_kind(examples[family], ledger.occupancy)}
+    # Anti-affinity to a part that runs already excludes its domains, which filters know and the packing does not.
     if any(family not in open_ for pair in compared.apart for family in pair):
         return None
     loose: list[list[Pod]] = [[] for _ in range(gangs)]
@@ -180,6 +183,7 @@ def _apart(
             selected = ledger.occupancy.pods.selected((term,), pod)
             ledger.work.charge(len(firsts) * selected.cost)
             for j, other in enumerate(firsts):
+                # A single pod does not keep itself off.
                 if (i == j and sizes[i] == 1) or not selected.counts(other):
                     continue
                 is_between = min(families[i], families[j]) >= 0 and families[i] != families[j]
@@ -187,4 +191,5 @@ def _apart(
                     return None
                 apart |= {(families[i], families[j]), (families[j], families[i])}
     several = sorted({family for pair in apart for family in pair})
+    # `alone` excludes all such parts from each other; if only some exclude each other, the packing would be too strict.
     return apart if all(pair in apart for pair in combinations(several, 2)) else None
