@@ -25,6 +25,7 @@ def with_devices(verdict: Verdict, ledger: Ledger) -> Verdict:
     binds, holds = (_allocated(each, ledger) for each in (verdict.binds, verdict.holds))
     if binds is None or holds is None:
         shapes = dict.fromkeys(each.pod.shape for each in (*verdict.binds, *verdict.holds))
+        # 0 pods: any freed room wakes the group, since it is not known which devices were lacking.
         needs = tuple(Need(shape, 0) for shape in shapes)
         return replace(verdict, told=ENDED, binds=(), holds=(), notes=(), gangs=(), needs=needs)
     return replace(verdict, binds=binds, holds=holds)

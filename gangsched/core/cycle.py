@@ -85,8 +85,10 @@ def plan(
     limits, cache = limits or Limits(), cache or PlanCache()
     work, counts = Work(), cache.counts
     ledger, totals = (Ledger(snapshot, empty=empty, policy=policy, work=work, counts=counts) for empty in (False, True))
+    # The same object: any change of a claim, a volume or a class makes a new one.
     if unfinished is not None and unfinished.storage is snapshot.storage:
         ledger.occupancy.storage.needs.known.update(unfinished.claim_needs)
+    # Requirements of claims do not depend on what runs, so both ledgers share them.
     totals.occupancy.storage.derives_with(ledger.occupancy.storage)
     if reserving is not None and reserving.limits.reservations and reserving.last_ends is not None:
         ledger.last_ends = LastEnds(reserving.last_ends, snapshot.table, reserving.wall_s)
@@ -100,6 +102,7 @@ def plan(
         standing = Standing(
             reserving, snapshot, ledger, ready, most=limits.work, nominated=nominated, cache=cache.reservations
         )
+        # With a head, shorter groups of equal priority come first, since they are likelier to be backfilled (H9).
         if not standing.keeps_order:
             ready.sort(key=standing.order)
     # What is promised to a group is kept from all others until it is looked at, so that it is not put off.
@@ -114,6 +117,7 @@ def plan(
 
     def decided(group: Group) -> Verdict:
         verdict = decide(whole.get(group.id, group), ledger, totals, now_s=now_s)
+        # Within the group's work: a plan whose last group used up its work could not choose devices at the end.
         if devices is not None:
             devices.solve()
         return verdict
@@ -131,6 +135,7 @@ def plan(
             continue  # it gave up its holds for one before it
         # 2.-5. group by group, and 6. preemption, before those behind it see the room
         if snapshot.nominated:
+            # By the lowest priority of its members: nominations above it must be respected by all of them.
             ledger.respect_nominations(whole.get(group.id, group).lowest_priority, but=group.id)
         behind = partial(_behind, turns, verdicts, limits.groups)
         make_room = partial(_make_room, preemptions, group, holders, verdicts, behind)
@@ -229,6 +234,7 @@ def _of_those_that_hold(
             put_off.append(group)
         else:
             made |= found
+    # Without this, the next plan would put off the same groups again, and the pass would never end.
     if put_off and len(put_off) == len(verdicts):
         first = put_off.pop(0)
         made[first.id] = not_done(first, verdicts[first.id], Obstacle.TOO_MUCH_WORK)
@@ -273,6 +279,7 @@ def _end_holds(group: Group, ledger: Ledger, *, now_s: float) -> Verdict | None:
     The state marks the pods of a group that timed out; any other group is looked at again in the next plan.
     """
     held = _held(group.gangs)
+    # Before anything else: a group that timed out must not be permitted in the same plan.
     if group.clock_started_s is not None and now_s >= group.clock_started_s + group.wait_time_s:
         return replace(_released(group, held, ledger, placing.wait_time_over(group)), expired=True)
     kept = (placement for gang in group.gangs for placement in gang.kept)
@@ -291,6 +298,7 @@ def _refuse(group: Group) -> Verdict | None:
     refused = pre_filter.refusals(group)
     if not refused:
         return None
+    # The group is told the cause, not that one of its gangs waits for another.
     causes = (refusal for _, refusal in refused if refusal.reason is not Reason.WAITING_FOR_GANG)
     return _verdict(group, next(causes, refused[0][1]), gangs=refused)
 
@@ -310,6 +318,7 @@ def _round(group: Group, gangs: list[Gang], ledger: Ledger, totals: Ledger) -> V
     if round_.outcome is RoundOutcome.REFUSED:
         told = _gang_failed(group, gangs, trial, ledger, totals)
         assert trial.culprit is not None
+        # One shape anywhere needs no number: any node that takes it is worth another look.
         if group.strict and (len(needs) > 1 or any(required_keys(group))):
             needs = in_domains(pre_filter.least_needs(gangs, trial.culprit[1].shape), group, ledger)
         return _verdict(group, told, round=round_, needs=needs)

@@ -64,6 +64,7 @@ def shortage(shape: Shape, group: Group, ledger: Ledger, totals: Ledger) -> Shor
     progress = ledger.progress
     known = progress.shortage(shape) if progress is not None else None
     if known is None:
+        # Equal for groups that may use the same nodes: hundreds of equal gangs share one diagnosis.
         key = (shortage, shape, standing(group, shape, ledger))
         known = ledger.recall(key, lambda: _shortage(shape, group, ledger, totals))
         if progress is not None:
@@ -81,6 +82,7 @@ def empty_room(shape: Shape, group: Group, totals: Ledger) -> int:
     """Number of pods of `shape` that would fit on the eligible nodes if these were empty. Nodes that the group avoids
     temporarily count.
     """
+    # Avoided nodes come back by themselves, so they are part of what the cluster could ever hold.
     return room(shape, replace(group, avoid=frozenset()) if group.avoid else group, totals)
 
 
@@ -90,6 +92,7 @@ def _shortage(shape: Shape, group: Group, ledger: Ledger, totals: Ledger) -> Sho
     for mask in closed_for_long(group, shape, ledger):
         nodes = nodes & ~mask
     found = [_amounts(name, asked, nodes, ledger) for name, asked in shape.requests]
+    # A request that no node could ever satisfy is the cause, whatever else is short.
     scarcest = min(found, key=lambda each: (not each.never, each.takes))
     usable_nodes = int(np.count_nonzero(nodes))
     instead = () if _offered(scarcest.resource, ledger) else _extended(ledger)
@@ -112,6 +115,7 @@ def _closed(shape: Shape, ledger: Ledger) -> tuple[str, ...]:
             tainted = ledger.table.tainted.items()
             keep_off = (listed for listed, there in tainted if shut[there].any())
             taints = {str(each) for listed in keep_off for each in untolerated(shape, listed)}
+            # Taints of many tenants' pools would fill the message.
             if len(taints) <= TAINTS_NAMED:
                 text = f"had untolerated taint {', '.join(sorted(taints))}"
         found.append(text)

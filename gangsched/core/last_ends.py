@@ -45,6 +45,7 @@ class LastEnds:
 
     def take(self, placed: Iterable[Placement], group: Group) -> None:
         """Record where the group was placed, so that later groups take its expected end into account."""
+        # cached_property stores its value there, once somebody has asked.
         if "_last_s" not in self.__dict__:
             return  # nobody asked; the places of this group are those of a group whose end nobody knows
         nodes = [self._table.index[each.node] for each in placed]

@@ -51,6 +51,7 @@ def _compares(requirement: Requirement, value: str) -> bool:
     if len(requirement.values) != 1 or not (_INTEGER.fullmatch(value) and _INTEGER.fullmatch(requirement.values[0])):
         return False
     left, right = int(value), int(requirement.values[0])
+    # strconv.ParseInt fails for these, and kube-scheduler then matches nothing.
     if max(abs(left), abs(right)) > _LARGEST_INTEGER:
         return False
     return left > right if requirement.operator == "Gt" else left < right

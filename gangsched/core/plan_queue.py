@@ -43,9 +43,11 @@ class PlanQueue:
         self._ledger = ledger
         self._work: Work = ledger.work
         self._begin = self._work.used
+        # Reservations are made before the groups; at least half of the work remains for deciding.
         self._most = max(most, self._begin + most // 2)
         self._goes_first = self._resumed is not None and before is not None and before.goes_first
         shares = self._resumed is not None and not self._goes_first
+        # The first half for other groups: an unfinished one must not keep them waiting for 400 plans.
         self._limit = (self._begin + self._most) // 2 if shares else self._most
         self._is_over = False
         self._next = 0
@@ -57,6 +59,7 @@ class PlanQueue:
         if self._resumed is not None and self._goes_first:
             yield self._resumed
         for group in self._groups:
+            # Checked between groups; inside a group, `decide` limits the work.
             if self._is_over or self._work.used >= self._limit:
                 break
             self._next += 1
@@ -101,6 +104,7 @@ class PlanQueue:
         checkpoint = ledger.checkpoint()
         ledger.progress, ledger.choices = progress, 0
         verdict: Verdict | None = None
+        # An attribute, not a context manager: that took measurable time for thousands of groups.
         may, work.most = work.most, min(work.most, self._limit)
         try:
             work.charge(UNITS_A_GROUP)

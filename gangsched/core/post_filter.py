@@ -51,6 +51,7 @@ def yield_holds(
         lower = [holder for holder in holders if _may_yield(holder, beneficiary)]
         if not lower or _permitted_without(beneficiary, lower, ledger, decide) is None:
             continue  # not even all of them together would help: one try a group, not one a set
+        # Each alone, then suffixes: all subsets would be exponential, and the lowest-ranked should yield first.
         for candidate in _candidates(lower):
             if _permitted_without(beneficiary, candidate, ledger, decide) is not None:
                 yielding = _fewest(beneficiary, candidate, ledger, decide)
@@ -129,6 +130,7 @@ def _fewest(beneficiary: Group, yielding: list[Group], ledger: Ledger, decide: D
     needed = list(yielding)
     for group in reversed(yielding):
         without = [each for each in needed if each is not group]
+        # A suffix may contain groups whose holds do not help.
         if without and _permitted_without(beneficiary, without, ledger, decide) is not None:
             needed = without
     return needed
@@ -136,6 +138,7 @@ def _fewest(beneficiary: Group, yielding: list[Group], ledger: Ledger, decide: D
 
 def _permitted_without(beneficiary: Group, yielding: Sequence[Group], ledger: Ledger, decide: Decide) -> Verdict | None:
     """The beneficiary's verdict if it reaches Permit once `yielding` gave up their holds; changes nothing."""
+    # The last group that was decided may have had another priority.
     ledger.respect_nominations(beneficiary.lowest_priority, but=beneficiary.id)
     with ledger.tentative():
         for group in yielding:

@@ -89,6 +89,7 @@ def arithmetic(
     group collects room over time, so it is compared only with `totals`, the empty cluster.
     """
     for gang in gangs:
+        # The declared sum first: it is cheap, and its message names what the user wrote.
         short = min_resources_short(gang, ledger)
         if short:
             needs = tuple(Need(shape, 0) for shape in dict.fromkeys(pod.shape for pod in gang.pending))
@@ -117,6 +118,7 @@ def _room_short(
     empty_rooms = {each: diagnosis.empty_room(each, group, totals) for each in counts} if is_summed else {}
     empty_room = sum(min(counts[each], number) for each, number in empty_rooms.items()) if is_summed else needed
     short_of = empty_rooms if empty_room < needed else rooms
+    # The shape that lacks most pods is named.
     shape = min(short_of, key=lambda each: short_of[each] - counts[each])
     first = next(pod for pod in pods if pod.shape is shape)
     if shape.unsupported:
@@ -146,6 +148,7 @@ def least_needs(gangs: Sequence[Gang], lacking: Shape) -> tuple[Need, ...]:
     for gang in gangs:
         needed = missing(gang, 0)
         for shape, count in Counter(pod.shape for pod in gang.pending).items():
+            # Whichever other members are placed, this many of the shape remain necessary.
             least[shape] += max(0, needed - (len(gang.pending) - count))
     return tuple(Need(shape, count) for shape, count in least.items())
 
@@ -171,6 +174,7 @@ def _rooms(
                 progress.has_room(gang.id, shape, known)
         rooms[shape] = known
         room -= max(0, count - known)
+        # Enough to refuse; the rest would only make the message more precise.
         if room < needed and len(counts) > SHAPES_SUMMED:
             break
     return rooms, room

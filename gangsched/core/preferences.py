@@ -23,6 +23,7 @@ def node_penalty(shape: Shape, table: NodeTable) -> Ints | None:
 
     None if it is 0 everywhere, as for nearly all pods, which saves the search for a minimum.
     """
+    # Kept with the node table, weakly by shape: taints and labels do not change during its life.
     if shape not in table.penalties:
         penalty = taint_toleration.penalty(shape, table) - node_affinity.preference(shape, table)
         table.penalties[shape] = penalty if penalty.any() else None
@@ -67,8 +68,10 @@ def _affinity_penalty(pod: Pod, feasible: Bools, occupancy: Occupancy) -> Ints:
         score += pods.by_domain(owned, topology_key).by_node() * weight
     among = score[feasible]
     worst, best = (int(among.min()), int(among.max())) if among.size else (0, 0)
+    # Nothing to normalise: all feasible nodes are equal.
     if worst == best:
         return np.zeros_like(score)
+    # Inverted: kube-scheduler adds scores, rules here take the least penalty.
     normalised: Ints = 100 - 100 * (score - worst) // (best - worst)
     return normalised
 
@@ -80,9 +83,11 @@ def _spread_penalty(pod: Pod, feasible: Bools, occupancy: Occupancy) -> Ints:
     score = np.zeros(len(occupancy.table), dtype=np.float64)
     complete = feasible.copy()
     for constraint in constraints.soft_spread:
+        # A node that lacks one of the keys gets the worst score, as in kube-scheduler.
         complete &= occupancy.pods.domains(constraint.topology_key) >= 0
     for index, constraint in enumerate(constraints.soft_spread, start=len(constraints.spread)):
         matching = matching_pods(pod, index, occupancy)
+        # The weight log(size + 2) of kube-scheduler, which evens out levels of different sizes.
         size = np.unique(matching.codes[complete]).size
         score += matching.by_node() * math.log(size + 2) + constraint.max_skew - 1
     rounded = np.rint(score).astype(np.int64)

@@ -69,6 +69,7 @@ class Progress:
         if name != self._scope:
             if self._scope and self._scope.partition("\n")[0] in {self._part, self._scope}:
                 self._passed.add(self._scope)
+            # Nodes chosen in another scope may be outside of this one.
             self._earlier, self._resumed, self._placed, self._scope = {}, {}, [], name
             self._failed_earlier, self._failed, self.searched = {}, {}, False
 
@@ -89,6 +90,7 @@ class Progress:
             checkpoint = ledger.checkpoint()
             known = next((n for n, (_, node) in enumerate(found) if node < 0), None)
             if known is None:
+                # All at once, and only then checked: checking one by one would cost as much as placing them again.
                 ledger.reserve_many([pod for pod, _ in found], [node for _, node in found])
                 known = self._first_conflict(found, ledger)
             if known is None:
@@ -127,6 +129,7 @@ class Progress:
         moved: Bools = changed.copy()
         if changed.any():
             for key in pods.anti_affinity_keys():
+                # A pod that came may keep others off its whole domain, not only off its node.
                 codes = pods.domains(key)
                 moved |= np.isin(codes, codes[changed & (codes >= 0)])
         return moved
@@ -193,6 +196,7 @@ class Progress:
         rooms = {**(before.rooms if before is not None else {}), **self._rooms}
         shortages = {**(before.shortages if before is not None else {}), **self._shortages}
         choices = ledger.choices + (before.choices if before is not None else 0)
+        # A measure of progress: whatever makes it grow, the group came further in this plan.
         known = len(placed) + len(failed) + len(rooms) + len(shortages) + self.searched
         known += len(self.parts) + sum(self.refuted.values())
         known += len(ledger.occupancy.storage.needs.known)  # derived by this plan and those before

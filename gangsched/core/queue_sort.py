@@ -18,6 +18,7 @@ from gangsched.model.resources import CPU, MEMORY
 
 def group_key(group: Group) -> Rank:
     """Sort key: priority, then broken groups first, then age, then id (Q1, Q2); smaller first."""
+    # The id makes the order total: plans must not depend on the order of their input.
     return (-group.priority, not group.broken, group.creation_s, group.id)
 
 
@@ -32,6 +33,7 @@ def in_turns(groups: Iterable[Group], looked_at: Set[str]) -> list[Group]:
     for place, group in enumerate(groups):
         rank = (group.id in looked_at, -group.priority, not group.broken)
         of_namespace = (*rank, namespace_of(group.gangs[0].id))
+        # The n-th group of each namespace comes before the (n+1)-th of any, so that a flood of one delays no other.
         keyed.append(((*rank, turns[of_namespace], place), group))
         turns[of_namespace] += 1
     return [group for _, group in sorted(keyed, key=lambda entry: entry[0])]
@@ -43,6 +45,7 @@ CLASSES_S: Final = (600.0, 3_600.0, 4 * 3_600.0, 86_400.0, 3 * 86_400.0, 7 * 86_
 
 def passing_key(group: Group) -> tuple[int, bool, int, int, str]:
     """Sort key of groups that may be backfilled: as Q1 and Q2, but the shorter run-time class comes before age (H9)."""
+    # Classes, so that a minute less does not beat an hour of waiting.
     run_class = bisect_left(CLASSES_S, group.run_time_s)
     return -group.priority, not group.broken, run_class, group.creation_s, group.id
 

@@ -85,6 +85,7 @@ class Ledger:
             self.work,
         )
         self._journal: list[Callable[[Ledger], None]] = []  # undo each change; a bound method would keep the ledger
+        # Each change appends its nodes; a shape's room reads from where it stopped (`_Room.seen`).
         self._touched: list[Ints] = []
         self._rooms: dict[Shape, _Room] = {}
         self._recalled: dict[Hashable, tuple[int, Any]] = {}
@@ -328,6 +329,7 @@ class Ledger:
         if self._in_use is None:
             self._in_use = np.zeros_like(self.free)
         for counted in (self._in_use, self.free):
+            # Unbuffered: an index pair may occur twice.
             np.add.at(counted, (rows, nodes), amounts)
         self._touched.append(np.unique(nodes))
 
@@ -379,6 +381,7 @@ class Ledger:
             return False
         if not restricts(pod, self.occupancy):
             return True
+        # The pod itself must not count as its own neighbour.
         self.occupancy.move((pod,), (index,), -1)
         stays = may_stay(pod, index, self.occupancy)
         self.occupancy.take_back((pod,), (index,), -1)

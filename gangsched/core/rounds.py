@@ -94,6 +94,7 @@ def run_round(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> tuple[Tria
     trial, placed = Trial(), 0
     for scope in scopes(group, gangs, ledger):
         if ledger.progress is not None:
+            # An earlier plan has left this scope without success.
             if ledger.progress.is_past(scope.name) and not scope.last:
                 continue
             ledger.progress.enter(scope.name)
@@ -101,6 +102,7 @@ def run_round(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> tuple[Tria
             trial, placed = attempt(group, gangs, ledger)
         trial.note = scope.note
         satisfied = trial.culprit is None and permitted(gangs, trial.counts)
+        # A preferred scope succeeds only if it takes every member; a required one, if it takes the minimum.
         if scope.last or (satisfied and not (scope.whole and trial.failed)):
             break
         ledger.rollback(checkpoint)
@@ -185,9 +187,11 @@ def place_run(run: Sequence[Pod], group: Group, ledger: Ledger) -> list[Placemen
 def _place_alike(alike: Sequence[Pod], group: Group, ledger: Ledger) -> list[Placement]:
     first, occupancy = alike[0], ledger.occupancy
     step = len(alike)
+    # Each one changes where the next may go, so they are filtered one by one.
     if serial(first, occupancy):
         step = 1
     elif preferences.prefers_company(first):
+        # Rounded up: at most `PREFERENCE_STEPS` passes, however large the gang is.
         step = -(-len(alike) // PREFERENCE_STEPS)
     placed: list[Placement] = []
     while len(placed) < len(alike):
@@ -238,6 +242,7 @@ def _try_all(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> Trial:
     trial = Trial({gang.id: [] for gang in gangs})
     for gang, run, untried in _in_turn(gangs, trial, ledger):
         failed = trial.attempt(gang.id, run, group, ledger)
+        # Even if all untried members fit, the minimum is out of reach.
         if failed and group.strict and missing(gang, len(trial.placed[gang.id]) + untried):
             trial.culprit = (gang, *failed[0])
             break
@@ -290,6 +295,7 @@ def _completed(found: Found, group: Group, gangs: Sequence[Gang], ledger: Ledger
 def _in_slices(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> Trial:
     """One pass over gangs of which some have slices, by search alone; a refusal leaves no trace."""
     progress, scope = ledger.progress, ledger.scope
+    # Without progress there is no next plan that could go on, as when a deadlock is broken.
     most = STEPS if progress is None or scope.whole else inf
     with ledger.unrecorded():
         in_vain = scope.refuted or (progress is not None and progress.searched)

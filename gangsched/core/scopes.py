@@ -67,6 +67,7 @@ def standing(group: Group, shape: Shape, ledger: Ledger) -> Hashable:
     """A key of the nodes that are closed to the group's pods of `shape`; equal for equal sets of nodes."""
     scope = ledger.scope
     everywhere = scope.accelerated is None and scope.others is None
+    # Scopes compare by identity: two attempts with equal nodes are rare, and comparing masks is not free.
     return group.avoid, _may_share(group, shape), None if everywhere else scope, ledger.promises.standing(group)
 
 
@@ -92,6 +93,7 @@ def usable(shape: Shape, group: Group, ledger: Ledger) -> Ints:
 def _may_share(group: Group, shape: Shape) -> bool:
     """Plain pods go where kube-scheduler would put them; gangs only if they, or the pod by its request, say so."""
     for name, _ in shape.requests:  # a loop, for this is asked of every group several times
+        # A pod that requests the shared resource by name has agreed to share.
         if name == SHARED_RESOURCE:
             return True
     return all(gang.plain or gang.constraints.allow_shared for gang in group.gangs)

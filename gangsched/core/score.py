@@ -110,6 +110,7 @@ def least_harm(shape: Shape, nodes: Candidates, ledger: Ledger) -> Ints | None:
     the one with the least CPU and memory is used first (rule 7), so that the others stay for the largest gangs.
     """
     name, asked = ledger.packed_by(shape)
+    # Nodes that are filled completely differ in nothing that this rule counts.
     if not nodes.last or not name:
         return None
     row, unit = ledger.resources[name], ledger.unit(name)
@@ -121,6 +122,7 @@ def least_harm(shape: Shape, nodes: Candidates, ledger: Ledger) -> Ints | None:
     requests = dict(shape.requests)
     for other, usual in ledger.usual(name).items():
         beside = ledger.free[ledger.resources[other], nodes.index]
+        # Accelerators that the rest of the node can still feed, in thousandths.
         before = np.minimum(before, 1000 * beside // usual)
         after = np.minimum(after, 1000 * (beside - nodes.takes * requests.get(other, 0)) // usual)
     stranded = (1000 * left - after) - (1000 * free - before)
@@ -227,9 +229,11 @@ def _pack(shape: Shape, count: int, nodes: Candidates, ledger: Ledger) -> tuple[
     if room.max(initial=0) < count:
         ledger.work.charge(30 + nodes.index.size // 25)  # all nodes are sorted by all costs
         costs = (rule(shape, nodes, ledger) for rule in reversed(NODE_RULES))
+        # The last key is the primary one, hence the reversed rules.
         order = np.lexsort([cost for cost in costs if cost is not None])
         before = np.concatenate(([0], np.cumsum(room[order])[:-1]))
         enough = room[order] >= count - before
+        # argmax of booleans is the first node that takes all that is left; the ones before it are filled.
         full = order[: int(np.argmax(enough)) if enough.any() else order.size]
         picked, amounts = nodes.index[full], room[full]
         count -= int(amounts.sum())
@@ -263,6 +267,7 @@ def worth(free: Ints) -> Ints:
     """
     total = np.zeros_like(free)
     for bit in range(int(free.max(initial=0)).bit_length()):
+        # The multiple of 2^bit below: so many accelerators can pods of that size use.
         total += free >> bit << bit
     return total
 
@@ -274,4 +279,5 @@ def _price(free: Ints) -> Ints:
     return 1000 * worth(free) + 500 * free * free
 
 
+# A table for nodes of up to 63 accelerators, which is nearly all of them.
 _PRICES = 1000 * worth(np.arange(64)) + 500 * np.arange(64) ** 2

@@ -47,6 +47,7 @@ def taken(gang: Gang, verdict: Verdict) -> set[str]:
     found: set[str] = set()
     for each in verdict.binds:
         if each.pod.uid in own and left:
+            # Room on the node itself first; otherwise the one that was promised last.
             uid = next((uid for uid, node in left.items() if node == each.node), next(reversed(left)))
             del left[uid]
             found.add(uid)

@@ -57,6 +57,7 @@ class TopologyLevel:
     def inside(self, coarser: TopologyLevel) -> Ints:
         """For each domain, the domain of a coarser level that contains it."""
         order, starts = self._sorted
+        # One node decides, since levels are built with the labels of the coarser one among their keys.
         found: Ints = coarser.codes[order[starts[:-1]]].astype(np.int64)
         return found
 
@@ -87,6 +88,7 @@ def level(keys: Iterable[str], table: NodeTable) -> TopologyLevel:
     lacking = np.zeros(len(table), dtype=np.bool_)
     columns = tuple(table.label_column(key) for key in wanted)
     for column in columns:
+        # Mixed radix: each combination of values gets its own number, which np.unique then makes dense.
         codes = codes * (len(column.values) + 1) + column.codes
         lacking |= column.codes < 0
     _, dense = np.unique(codes[~lacking], return_inverse=True)
