@@ -77,6 +77,8 @@ class ClaimBinding:
 
         `permit` is the stamp of its bind. A member whose bind is retried waits by itself, because its gang has started.
         """
+        # The committer chose this path: none of the member's claims has to be bound first, and its start waits for
+        # nobody's.
         if member.state is State.BINDING:
             member.permit, member.is_proven = permit, permit is not None
             return _bind(member)
@@ -87,15 +89,18 @@ class ClaimBinding:
         writes: list[Selection] = []
         wait = member.wait = ClaimsWait(permit=permit, is_alone=is_alone)
         for selection in _prepared(member):
+            # An allocation is always written: it has the devices of this plan, whatever an earlier try wrote.
             claim = None if selection.allocation is not None else storage.claim(selection.key)
             if selection.node and claim is not None and _is_asked(claim, selection):
                 wait.versions[selection.key] = claim.resource_version  # an earlier try asked for it
             elif selection.node or selection.volume or selection.allocation is not None:
                 writes.append(selection)
+        # Only waits for others: followers of a shared claim, or members whose claims an earlier try has asked for.
         if not writes:
             wait.deadline_s, wait.is_stale = now_s + self._timeout_s, True
             return None
         pod, volumes = member.pod, storage.volumes
+        # Whoever reserved a volume for the claim before, such as an administrator, wants that to outlast the claim.
         free = frozenset(name for each in writes if (name := each.volume) and _is_free(volumes.get(name)))
         return BindClaims(pod.uid, pod.namespace, pod.name, member.node, tuple(writes), free)
 
@@ -108,6 +113,8 @@ class ClaimBinding:
         if member.wait is not None:
             member.wait.versions.update(outcome.versions)
             member.wait.deadline_s, member.wait.is_stale = now_s + self._timeout_s, True
+            # The API server checks no two claims for the same device, so both writes succeed, and only a look after the
+            # other scheduler's write can tell.
             if self._cluster.storage_cache.has_rivals and any(each.allocation for each in member.selections):
                 member.wait.settles_s = now_s + SETTLE_S
             self._is_news = True
@@ -123,9 +130,13 @@ class ClaimBinding:
         due = Due()
         failed: dict[str, str] = {}
         changed = self._cluster.storage_cache.take_changed()
+        # Those whose write is under way are left alone: their wait ends with its answer, which says what exists.
         written = [pair for pair in self._waiting.items() if _is_written(pair[1])]
+        # Followers last: they are ready only if the pod that has the claim allocated was found ready in this same look.
         for uid, member in sorted(written, key=lambda pair: follows(pair[1])):
             wait = member.wait
+            # Another transition ended the wait (`MemberStore._become`), such as the watch showing the pod on a node or
+            # deleted.
             if wait is None:
                 del self._waiting[uid]
                 self._is_news = True
@@ -139,6 +150,7 @@ class ClaimBinding:
                     failed[uid] = str(refusal)
                 self._is_news = self._is_news or wait.is_ready is not was_ready or is_late(member, now_s)
         is_edited = self._starts.are_edited(self._waiting.values())
+        # Else all waiting members would be counted by group in every turn, and a large start waits for minutes.
         if self._is_news or failed or is_edited:
             self._decide(due, failed, now_s)
             self._is_news = is_edited  # what was edited is read after this, in the same turn: decide again in the next
@@ -146,6 +158,7 @@ class ClaimBinding:
 
     def next_deadline_s(self) -> float | None:
         """Time at which `due` must be called even without a message."""
+        # At once: a change that came after the last `due` of a turn must not wait for the next message.
         if self._is_news and self._waiting:
             return -math.inf
         waits = [member.wait for member in self._waiting.values() if member.wait is not None]
@@ -159,6 +172,7 @@ class ClaimBinding:
         """
         storage = self._cluster.storage_cache
         orders = [_release(member, claims) for member, claims in idle(members, storage)]
+        # Before the write is sent: a plan that starts meanwhile would take the old allocation for the claim's.
         storage.releasing(each.key for order in orders for each in order.claims)
         return orders
 
@@ -172,6 +186,7 @@ class ClaimBinding:
         for member in decision.sent:
             self.counts.bound += bool(_prepared(member))
             permit = member.wait.permit if member.wait is not None else None
+            # Sending ends the wait, and the stamp with it: it is read before and set again after.
             self._members.change(member, Change.SEND_BIND)
             member.permit, member.is_proven = permit, permit is not None
             due.binds.append(_bind(member))
@@ -180,6 +195,7 @@ class ClaimBinding:
             members = [self._waiting.pop(uid) for uid in reasons]
             withdrawn: list[ReleaseClaims] = []
             if any(is_late(each, now_s) for each in members):
+                # Their next try comes after 30 s and more, while other failures are tried again within 10 s (B7).
                 due.late |= {self._starts.group_of(each) for each in members}
                 withdrawn = [order for each in members if (order := self._withdraw(each)) is not None]
             aftermath = self._aftermath(members, withdrawn)
@@ -194,6 +210,8 @@ class ClaimBinding:
         claims: list[Selection] = []
         for selection in _prepared(member):
             claim = self._cluster.storage_cache.claim(selection.key)
+            # With the version that was read: a provisioner that has made the volume meanwhile wins, and its volume
+            # stays.
             if selection.node and claim is not None and not claim.volume_name and _is_asked(claim, selection):
                 claims.append(msgspec.structs.replace(selection, resource_version=claim.resource_version))
         return _release(member, claims) if claims else None
@@ -201,11 +219,14 @@ class ClaimBinding:
     def _deallocate(self, member: Member) -> list[ReleaseClaims]:
         """Free the devices that were allocated to a member."""
         versions = member.wait.versions if member.wait is not None else {}
+        # Without a version of ours the allocation never reached the API server, and what stands there is somebody
+        # else's.
         claims = [
             msgspec.structs.replace(each, resource_version=versions[each.key])
             for each in member.selections
             if each.allocation is not None and each.key in versions
         ]
+        # As in `give_up`: no plan may use the claim between this order and its answer.
         self._cluster.storage_cache.releasing(each.key for each in claims)
         return [_release(member, claims)] if claims else []
 
@@ -228,7 +249,9 @@ class ClaimBinding:
         if wait.settles_s:
             if now_s < wait.settles_s:
                 return
+            # Others may have written meanwhile: look again, whatever the claims said before.
             wait.settles_s, is_concerned = 0.0, True
+        # Each look costs the claims of a member; a start of a thousand would look at all of them at each change of one.
         if not (wait.is_stale or is_concerned or now_s >= wait.deadline_s):
             return
         wait.is_stale = False
@@ -256,6 +279,7 @@ class ClaimBinding:
             if volume is not None and not _reaches(volume, self._cluster.nodes[node].labels):
                 raise ClaimsRefused(f'pv "{volume.name}" node affinity doesn\'t match node "{node}"')
             return volume is not None  # else word of it has not come yet
+        # A watch that is behind shows the claim as it was before our write, without the node: that is no refusal.
         is_news = not is_older(claim.resource_version, wait.versions.get(claim.key))
         if selection.node and is_news and claim.selected_node != selection.node:
             raise ClaimsRefused(

@@ -53,6 +53,7 @@ class Starts:
             record = self._registry.gangs.get(member.gang)
             if member.wait is None:
                 continue
+            # Plain pods, replacements and those whose start has left without them wait for their own claims only (B7).
             if record is not None and record.minimum_binds and not member.wait.is_alone:
                 starts[self.group_of(member)].append(member)
             elif member.pod.uid in failed:
@@ -76,12 +77,15 @@ class Starts:
             sent = {each.pod.uid for each in ready}
             for each in members:
                 if each.wait is not None and each.pod.uid not in sent:
+                    # The minimum has started without it. From now on its claims can fail without taking the start back.
                     each.wait.is_alone = True
+        # One late claim ends the whole start: the others' volumes would be held for a gang that cannot run.
         elif any(is_late(each, now_s) for each in members) or not self._suffice(
             group, [each for each in members if each.pod.uid not in failed]
         ):
             decision.ended.append(_given_up(members, failed))
             return
+        # Those that failed beside a start that goes on end singly; their gang counts them as lost members.
         decision.ended += [{each.pod.uid: failed[each.pod.uid]} for each in members if each.pod.uid in failed]
 
     def _suffice(self, group: str, members: Iterable[Member]) -> bool:
@@ -114,11 +118,13 @@ def _needed(record: GangRecord) -> int:
     if minimum == math.inf:
         return 0
     is_only_waiting = spec is not None and spec.match_policy is MatchPolicy.ONLY_WAITING
+    # Of `only-waiting` gangs, members that run do not count towards the minimum (B1).
     return int(minimum) - (0 if is_only_waiting else len(record.of(State.BINDING, State.BOUND)))
 
 
 def _given_up(members: Iterable[Member], failed: Mapping[str, str]) -> dict[str, str]:
     """Why each member's wait ends with its start. Those whose claims are being written end once that is answered."""
+    # A write under way may still succeed. If its wait ended now, nobody would know what is to be released.
     waiting = [each for each in members if each.wait is not None and each.wait.deadline_s < math.inf]
     first = min((each for each in waiting if each.pod.uid in failed), key=lambda each: each.pod.key, default=None)
     cause = (

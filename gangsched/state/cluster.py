@@ -27,7 +27,7 @@ from gangsched.state.served import ServedResources
 from gangsched.state.storage_cache import StorageCache
 
 NOBODY: Residents = {}
-SNAPSHOTS_IN_AN_AGE = 250
+SNAPSHOTS_IN_AN_AGE = 250  # counts that no plan used for as long are dropped
 MOST_USED = AMOUNT_LIMIT - OVERFULL
 """Leaves `OVERFULL` of whatever a node offers."""
 
@@ -40,17 +40,17 @@ class Cluster:
         self.storage_cache = StorageCache(allocates=allocates)
         self.served = ServedResources(self.storage_cache if allocates and extends else None)
         self._nodes: dict[str, Node] = {}
-        self._used: dict[str, dict[str, int]] = defaultdict(dict)
+        self._used: dict[str, dict[str, int]] = defaultdict(dict)  # in whole numbers, which may exceed every limit
         self._overhead: dict[str, Counter[str]] = {}  # what of `_used` ends with its node
         self._overhead_columns: Ints | None = None  # never changed in place, since snapshots share it
         self._resources: dict[str, int] = {PODS: 0}
         self._table = NodeTable.of(())
         self._allocatable: Ints = np.zeros((1, 0), dtype=np.int64)
         self._free: Ints = np.zeros((1, 0), dtype=np.int64)
-        self._stale_table = self._stale_columns = False
+        self._stale_table = self._stale_columns = False  # so that many changes between two plans cost one copy
         self._snapshot: Snapshot | None = None
         self._freed, self._all_freed = set[str](), False  # a flag, since all nodes for each of 1,000 pods took 60 ms
-        self._offers_more: dict[str, set[str]] = {}
+        self._offers_more: dict[str, set[str]] = {}  # by node; who was too large for a reservation may get one now
         self._pods_changed = False
         self._narrowed = False
         self._touched: set[str] = set()
@@ -89,7 +89,7 @@ class Cluster:
                 self._count_terms(pod, +1)
         if old is None or any(name not in self._resources for name, _ in node.allocatable):
             self._stale_columns = self._stale_table = True
-            self._narrowed |= old is not None
+            self._narrowed |= old is not None  # of columns made anew it is not known what became less
             return
         if _attributes(old) != _attributes(node):
             self._stale_table = self._pods_changed = self._narrowed = True
@@ -119,14 +119,14 @@ class Cluster:
         if more:
             self._offers_more.setdefault(node.name, set()).update(more)
         self._snapshot = None
-        if not self._stale_columns:
+        if not self._stale_columns:  # else all columns are filled with the next snapshot
             self._fill_column(self._table.index[node.name], node)
 
     def drop_node(self, name: str) -> None:
         """Remove a node; its pods are kept until they are deleted."""
         if self._nodes.pop(name, None) is not None:
             self._touched.discard(name)
-            self._moved.add(name)
+            self._moved.add(name)  # who held or promised room there has lost it
             self._offers_more.pop(name, None)
             for pod in self.residents(name).values():
                 self._count_terms(pod, -1)
@@ -159,7 +159,7 @@ class Cluster:
     def vacate(self, pod: Pod, node: str) -> None:
         """Remove a pod from a node."""
         self._take(pod, node, -1)
-        here = {node} & self._nodes.keys()
+        here = {node} & self._nodes.keys()  # room on a node that nobody may use wakes no group (I7)
         self._freed |= here
         self._all_freed |= bool(pod.claims or (here and pod.shape.constraints.anti_affinity))
 
@@ -355,7 +355,7 @@ class Cluster:
             return
         self._rows[index] = residents
         self._version += 1
-        self._versions[index] = self._version
+        self._versions[index] = self._version  # caches of counts by node compare it
         for name, _ in pod.shape.requests:
             row = self._resources.get(name)
             if row is not None:

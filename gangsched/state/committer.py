@@ -77,6 +77,8 @@ class Committer:
         too.
         """
         placements = (*verdict.binds, *verdict.holds, *verdict.rooms)
+        # The table is a new object whenever a node came, went or changed what filters read; room alone leaves it the
+        # same.
         if newest.table is not planned_on.table:
             placed = [(each.pod, each.node) for each in placements]
             record = self._registry.groups[verdict.group]
@@ -84,30 +86,39 @@ class Committer:
             group = Group(id=verdict.group, gangs=gangs, tree=record.tree)
             if not keeps_together(group, placed, newest.table):
                 return False
+        # Its lowest priority, as in the plan: whatever is promised to equals of its lowest pod is kept from all of
+        # them.
         newest.respect_nominations(min((each.pod.priority for each in placements), default=0), but=verdict.group)
         checkpoint = newest.checkpoint()
         for placement in placements:
             index = newest.table.index.get(placement.node)
+            # A held member is counted where it is already; a node that is gone is found by `fits_still`.
             if index is not None and not self._members.node_of(placement.pod.uid):
                 newest.reserve((placement.pod,), np.array([index]), np.array([1]))
         if all(newest.fits_still(placement.pod, placement.node) for placement in placements):
+            # Its own promises end with their pods: kept, they would count twice against the verdicts after it.
             newest.fulfill(verdict.group, {each.pod.uid for each in placements})
             fulfill(map(self._registry.view, self._registry.groups[verdict.group].gangs), verdict, newest)
             return True
+        # The ledger is shared by all verdicts of the plan: those behind this one are checked without it.
         newest.rollback(checkpoint)
         return False
 
     def commit(self, group: GroupRecord, verdict: Verdict, snapshot: Snapshot, now_s: float) -> Iterable[Action]:
         """Apply a verdict; return the actions that carry it out."""
         self._counts.committed(verdict)
+        # First, since a member that is placed elsewhere may need the room that a release gives back.
         self._members.release(self._members[uid] for uid in verdict.releases)
         for placement in verdict.holds:
             self._place(self._members[placement.pod.uid], placement, Change.HOLD)
         records = [self._registry.gangs[gang] for gang in group.gangs]
+        # All stamps before the first bind: a sent bind makes its gang started, and the next stamp another one.
         stamps = {record.id: record.stamp() for record in records if verdict.binds and not record.plain}
         for gang_id, room in self._coming.promise(verdict, now_s).items():
             stamps[gang_id] = stamps[gang_id]._replace(room=room)
+        # `may_send` compares each bind with promised room, and this room goes by a name of its own, not by the group's.
         self._coming.took(verdict, map(self._registry.view, group.gangs))
+        # Before the binds: each changes the states that this is derived from.
         together = self._waiting_together(records, verdict)
         actions: list[Action] = []
         for each in verdict.binds:
@@ -119,10 +130,13 @@ class Committer:
             group.rounds += 1
         if verdict.yields_to in self._registry.groups:
             self._holds.yields(group, verdict.yields_to)
+        # Who yielded waits for this group to use what it was given; once it holds nothing, there is nothing to wait
+        # for.
         if verdict.reason not in WAITING_WITH_ROOM or not any(record.of(State.HELD) for record in records):
             self._holds.end_yields({group.id})
         if verdict.expired or verdict.reason is Reason.YIELDED:  # the next verdict comes before this one has settled
             actions += [event for record in records for event in self._reports.announce(record, verdict)]
+        # Nothing of it goes on, so that devices left from an earlier start keep others off for nothing.
         if verdict.reason is Reason.UNSCHEDULABLE and not (verdict.binds or verdict.holds):
             actions += self._claims.give_up(member for record in records for member in record.members.values())
         self._after(group, verdict, snapshot, now_s)
@@ -132,9 +146,12 @@ class Committer:
         """Put the group where it waits now, and note its report."""
         moved = bool(verdict.binds or verdict.holds or verdict.releases)
         is_news = moved or group.verdict is None or not group.verdict.tells_the_same(verdict)
+        # What was carried out once must not be carried out again by whoever reads the verdict later.
         group.verdict, group.decided_s = verdict.carried_out() if moved else verdict, now_s
         for gang in group.gangs:
             for member in self._registry.gangs[gang].members.values():
+                # A failed bind was in the message; the verdict replaces it, so the message changes though the verdict
+                # may not.
                 is_news = is_news or bool(member.fault)
                 member.fault = ""
         seen = self._registry.group(group.id, now_s)
@@ -149,6 +166,7 @@ class Committer:
             rank=rank,
             snapshot=snapshot,
             stay=_stay(seen),
+            # A group that avoids a node was refused for that as well, which says nothing of those behind it.
             kept=verdict.kept_for is not None and not seen.avoid,
         )
         if group.avoid:
@@ -175,6 +193,7 @@ class Committer:
     ) -> Bind | BindClaims | None:
         """Send a member's bind, or have its claims and those of its start bound first."""
         member = self._members[placement.pod.uid]
+        # The gang has started: its other members' claims are no reason to wait (B7).
         is_retry = member.state in OF_A_FAILED_BIND and self._registry.gangs[member.gang].permit is not None
         must_wait = (member.gang in together and not is_retry) or waits(placement.claims or member.selections)
         self._place(member, placement, Change.SEND_CLAIMS if must_wait else Change.SEND_BIND)

@@ -23,6 +23,7 @@ def has_devices(selection: Selection, member: Member, wait: ClaimsWait, storage:
     assert allocation is not None
     assert storage.allocator is not None
     is_created = selection.makes is not None and not selection.uid
+    # A claim that somebody deleted is never shown again: waiting for it would last until the deadline.
     if is_created and storage.resource_claim(selection.key) is None and not storage.was_deleted(selection.key):
         return False  # the watch does not show yet that it was created
     claim = _existing(selection, storage, owner=member.pod.uid if is_created else "")
@@ -70,16 +71,20 @@ def is_allocated(selection: Selection, waiting: Mapping[str, Member], storage: S
     check for rival claims. Raises ClaimsRefused if it will no longer be allocated there.
     """
     claim = _existing(selection, storage)
+    # Our write is under way or not shown yet, so that what the cache has of the claim is the state before it.
     if storage.is_outdated(selection.key):
         return False
     owners = storage.chosen_for(selection.key)
     if not claim.allocated:
+        # Nobody's decision has this claim any more: the pod that was to have it allocated failed or is gone.
         if not owners:
             raise ClaimsRefused(f'resourceclaim "{selection.name}" was not allocated')
         return False
+    # Another allocation reaches other nodes than the one that this pod was placed for.
     if claim.required != selection.required:
         raise ClaimsRefused(f'resourceclaim "{selection.name}" has been allocated elsewhere')
     waits = (member.wait for uid in owners if (member := waiting.get(uid)) is not None)
+    # The owner's look for rivals covers its followers; before it is over, they could start on devices of two pods.
     return all(wait is not None and wait.is_ready for wait in waits)
 
 
@@ -91,6 +96,7 @@ def idle(members: Iterable[Member], storage: StorageCache) -> Iterator[tuple[Mem
     """
     if storage.allocator is None:
         return
+    # A pod with a node may be running, or be about to: its devices are never taken, whatever else names the claim.
     waiting = {each.pod.uid: each for each in members if not each.node and each.state in WAITS}
     freed: set[str] = set()  # a claim that thousands share is freed once
     for member in waiting.values():
@@ -100,6 +106,7 @@ def idle(members: Iterable[Member], storage: StorageCache) -> Iterator[tuple[Mem
         found = [
             _as_it_is(claim, consumer, created=use.extended)
             for claim, use, consumer in claims
+            # A created claim is deleted whether it has devices or not; one of the same name that is not ours is left.
             if (claim.owner_uid == pod.uid if use.extended else claim.allocated)
             if not claim.deleting and claim.key not in freed and not storage.is_outdated(claim.key)
             # A PodGroup uses its claim as long as one of its pods does.

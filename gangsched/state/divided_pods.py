@@ -27,7 +27,7 @@ class SubGroupGangs:
         self._registry = registry
         #: By the id of the PodGroup: its gangs, each with the version of the PodGroup that declares it.
         self._gangs: dict[str, dict[str, PodGroup]] = {}
-        #: Pods that are to be assigned anew, by uid.
+        #: Pods that are to be assigned anew, by uid. In order: an object that is edited each second delays no others.
         self._moving: dict[str, None] = {}
 
     def __len__(self) -> int:
@@ -57,6 +57,7 @@ class SubGroupGangs:
         if gangs.get(part.id) is not root or part.id not in self._registry.gangs:
             gangs[part.id] = root
             self._registry.gang(part.id).pod_groups[part.api_group] = part
+            # At powers of two only: gangs of pods that come and go are found at a constant cost for each new one.
             if len(gangs) >= REMEMBERED and len(gangs).bit_count() == 1:
                 self._forget_those_without_pods(named.id, besides=part.id)
         return part.id
@@ -65,6 +66,7 @@ class SubGroupGangs:
         """The PodGroup of this gang has another declaration; without a new one, its sub groups have none either."""
         known = self._registry.gangs.get(gang_id)
         stated = known.pod_groups.values() if known is not None else ()
+        # Objects without sub groups, which are nearly all, cost nothing.
         if not any(each is not None and each.sub_groups for each in (old, *stated)):
             return
         gangs = self._gangs.pop(gang_id, {})

@@ -34,11 +34,14 @@ def gang_view(record: GangRecord, policy: GpuPolicy) -> Gang:
 
     Also updates the gang's roster, and records whether its members lack indexes for slices.
     """
+    # Here, since a view is built after each change of a member: a roster that missed one would count a replacement as
+    # new.
     record.roster.observe(record.members.values())
     by_state: defaultdict[State, list[Member]] = defaultdict(list)
     for member in record.members.values():
         by_state[member.state].append(member)
     started = [member for state in STARTED for member in by_state[state]]
+    # By stamps and not by numbers: after a restart nothing else says which members gangsched bound.
     permit = newest(started) or record.continued()
     pending, retry = by_state[State.PENDING], by_state[State.RETRY]
     if permit is None:  # no bind went through: what failed is part of a whole gang again (decision 10)
@@ -50,11 +53,13 @@ def gang_view(record: GangRecord, policy: GpuPolicy) -> Gang:
         retry=in_member_order((member.pod for member in retry), policy),
         kept=_placements(by_state[State.KEPT]),
         held=_placements(by_state[State.HELD]),
+        # Another scheduler's binds count towards the minimum, too, and never make a gang satisfied (B4).
         bound=len(started),
         nodes=tuple(sorted({member.node for member in started})),
         gated=len(by_state[State.GATED]),
         terminating=sum(len(by_state[state]) for state in GOING),
         foreign=tuple(sorted(member.pod.key for member in by_state[State.FOREIGN])),
+        # A failed member is no part of what the gang has: its controller makes another one.
         succeeded=sum(member.pod.phase is Phase.SUCCEEDED for member in by_state[State.ENDED]),
         timed_out=tuple(
             sorted(member.pod.key for state in UNBOUND for member in by_state[state] if _timed_out(member))
@@ -76,6 +81,7 @@ def gang_view(record: GangRecord, policy: GpuPolicy) -> Gang:
         return gang
     members = [member for state in (*WAITING, *STARTED) for member in by_state.get(state, ())]
     record.index_problem = _index_problem([member.pod for member in members])
+    # Those with a node fix the domains of their slices: later members of the same slice must join them.
     there = [member for state in (*STARTED, State.KEPT, State.HELD) for member in by_state.get(state, ())]
     return replace(
         gang,
@@ -91,6 +97,7 @@ def _index_problem(pods: Sequence[Pod]) -> Problem | None:
     """
     by_index: dict[int, Pod] = {}
     for pod in sorted(pods, key=lambda each: each.key):
+        # In order of names, so that the message is the same after a restart.
         other = by_index.setdefault(pod.index, pod)
         if other is not pod and pod.index >= 0:
             return _unnumbered(f"Pods {other.key} and {pod.key} have the same index", str(pod.index), pod)
@@ -134,12 +141,14 @@ def _within_tasks(gang: Gang, minimums: Mapping[str, int], started: Sequence[Pod
     minimum exceeds the sum of its tasks', the smallest further members count: they are the likeliest to fit. A minimum
     below the sum, which pods may state themselves, counts instead of those of tasks (I3).
     """
+    # Volcano checks tasks only if their sum does not exceed minMember, and its Jobs state such sums by default.
     further = gang.min_member - sum(minimums.values())
     if further < 0:
         return gang
     left = Counter(minimums)
     for pod in (*started, *gang.retry, *(each.pod for each in (*gang.kept, *gang.held))):
         left[_task(pod)] -= 1
+        # Started members that their task did not need have taken one of the further places already.
         further -= left[_task(pod)] < 0
     needed, beyond = set[str](), list[Pod]()
     for pod in gang.pending:
@@ -151,6 +160,7 @@ def _within_tasks(gang: Gang, minimums: Mapping[str, int], started: Sequence[Pod
     needed.update(pod.uid for pod in _smallest_first(beyond)[: max(0, further)])
     pending = tuple(pod for pod in gang.pending if pod.uid in needed)
     later = tuple(pod for pod in gang.pending if pod.uid not in needed)
+    # In this order a waiting worker no longer takes the room of the only parameter server that was lost.
     if gang.satisfied:
         return replace(gang, pending=(*pending, *later))
     tasks = [f"{number} of task {name}" for name, number in minimums.items()]
@@ -188,6 +198,7 @@ def _refused(gang: Gang, pod_group: PodGroup | None) -> Refusal | None:
     """The refusal of a PodGroup with a field that cannot be honoured; the refusal names the field."""
     if pod_group is None:
         return None
+    # Its pods belong to gangs below it; any that are still here matched none of them, or two.
     if pod_group.sub_groups:
         return Refusal(Reason.INVALID_GANG, misplaced((*gang.pending, *gang.retry), pod_group))
     if pod_group.invalid:

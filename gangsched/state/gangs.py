@@ -106,6 +106,7 @@ class GangRecord:
         Other API groups may have an unrelated PodGroup with the same name; one without members may be the parent of
         gangs, in whatever API group it is (I9).
         """
+        # Sorted: of two objects with the same name the choice must not depend on which list came first.
         groups = self.api_groups if self.members else (*self.api_groups, *sorted(self.pod_groups))
         return next((self.pod_groups[group] for group in groups if group in self.pod_groups), None)
 
@@ -114,6 +115,7 @@ class GangRecord:
         """Creation of the PodGroup, else of the oldest member, in epoch seconds (semantics Q1)."""
         if (pod_group := self.pod_group) is not None:
             return pod_group.creation_s
+        # The oldest: a replacement must not put its gang at the end of the queue.
         return min((member.pod.creation_s for member in self.members.values()), default=0)
 
     @property
@@ -176,13 +178,16 @@ class GangRecord:
 
         The controller's uid distinguishes a Job from another with the same name, whose pods start as a whole.
         """
+        # Without a waiting member nothing continues, and the next pod begins a start of its own.
         waiting = self.of(*WAITING)
         stamp = newest(self.of(*KEEPS_STAMP)) if waiting else None
         if stamp is None or (self.spec is not None and self.spec.match_policy is MatchPolicy.ONLY_WAITING):
             return None
         kept = self.of(*KEEPS_STAMP)
+        # Of the latest start only: pods of earlier ones may lie around for as long as their Job keeps them.
         started = [each for each in kept if each.permit is not None and each.permit.epoch == stamp.epoch]
         controllers = {each.pod.controller_uid for each in started} - {""}
+        # If all have failed, the job restarts as a whole (I6).
         goes_on = any(each.pod.phase is Phase.SUCCEEDED for each in started)
         return stamp if goes_on and all(each.pod.controller_uid in controllers for each in waiting) else None
 
@@ -202,7 +207,9 @@ class GangRecord:
         Its minimum are the members that the Permit needs: without those to come (B8).
         """
         if (permit := self.passed) is not None:
+            # Room is promised once, with the Permit: a member that comes later must not renew the promise.
             return permit._replace(room=None)
+        # Ended members count here: a number that was used must not be used again, or two starts would look like one.
         before, spec = newest(self.members.values()), self.spec
         least = (spec.first or spec.min_member or 0) if spec is not None else 0
         return PermitStamp(least, before.epoch + 1 if before else 1)
@@ -217,6 +224,7 @@ class GangRecord:
         """Update whether gangsched schedules any member; the last answer stays while there are no members (semantics
         I1).
         """
+        # A PodGroup whose pods are gone stays ours to report, or nobody's, as it was with the last of them.
         if self.members:
             self.ours = any(member.pod.scheduler_name in names for member in self.members.values())
 
@@ -228,6 +236,8 @@ class GangRecord:
             also = any(f"{pod.namespace}/{pod.native_group}" == self.id for pod in asked)
             self.api_groups = tuple(dict.fromkeys((*mark.api_groups, *((keys.NATIVE,) if also else ()))))
         pod_group = self.pod_group
+        # All that a declaration is read from. Reading it costs far more than comparing this, and pods change all the
+        # time.
         stated = tuple((pod.uid, pod.gang_metadata, pod.shape.node_selector) for pod in asked)
         spec_of = (stated, pod_group.declaration if pod_group is not None else None)
         if spec_of == self.spec_of:
@@ -246,6 +256,7 @@ class GangRecord:
         if run_time_of == self.run_time_of:
             return
         self.run_time_of = run_time_of
+        # A thousand equal pods are one declaration; a problem is reported of the oldest of them.
         oldest: dict[keys.GangMetadata, Pod] = {}
         for pod in sorted(pods, key=lambda pod: (pod.creation_s, pod.name, pod.uid)):
             oldest.setdefault(pod.run_time_metadata, pod)
@@ -253,6 +264,7 @@ class GangRecord:
             run_time(stated, of_group, default_s=default_s, where=f"pod {pod.key}", group=f"PodGroup {self.id}")
             for stated, pod in oldest.items()
         )
+        # The reported value stays what was declared, also while the namespace's declarations do not count (H11).
         self.counted_s = self.run_time.seconds
         if ignored:
             self.counted_s = longest(run_time(enforced(stated), default_s=default_s) for stated in oldest).seconds

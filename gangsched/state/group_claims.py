@@ -22,6 +22,7 @@ class GroupClaims:
         """Record a PodGroup, None for one that is gone; return whether its claims changed."""
         before = self._groups.get(group_id)
         group = group if group is not None and group.claims else None
+        # By uid, too: a PodGroup that was created again is another consumer, and reservations of the old one are void.
         if (before and (before.uid, before.claims)) == (group and (group.uid, group.claims)):
             return False
         if self._is_shown:  # a snapshot has the mapping
