@@ -33,6 +33,7 @@ class Holds:
 
     def follow(self, group: GroupRecord, now_s: float) -> None:
         """Start or stop the clock of a changed group."""
+        # From the members and not from the verdict: a hold also ends with its pod, its node or a changed shape.
         holds = any(self._registry.gangs[gang].of(State.HELD) for gang in group.gangs)
         if holds is not (group.clock_s is not None):
             group.clock_s, group.view = now_s if holds else None, None

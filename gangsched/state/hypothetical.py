@@ -62,6 +62,7 @@ def hypothetical(wanted: Wanted, defaults: GangDefaults, policy: GpuPolicy, *, c
     """The group of a gang or tree created at `created_s`."""
     if wanted.parts:
         return _tree(wanted, defaults, policy, created_s)
+    # Records of its own, which nobody else sees: the state must look afterwards as if nobody had asked.
     record = GangRecord(id=wanted.id, ours=True)
     for pod in wanted.pods:
         record.members[pod.uid] = Member(pod, State.GATED if pod.gated else State.PENDING, wanted.id)
@@ -80,6 +81,7 @@ def _tree(wanted: Wanted, defaults: GangDefaults, policy: GpuPolicy, created_s: 
     """The tree that the parts form by the rules for existing ones; a group with a refusal if they form none."""
     namespace = wanted.id.partition("/")[0]
     names = frozenset(pod.scheduler_name for pod in wanted.pods)
+    # A registry of its own forms the tree, so that a review and an existing tree are refused by the same rules.
     registry = Registry(names=names, defaults=defaults, policy=policy)
     for part in wanted.parts:
         record = registry.gang(f"{namespace}/{part.name}")

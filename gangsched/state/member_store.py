@@ -35,6 +35,7 @@ class MemberStore:
 
     def __init__(self, cluster: Cluster, registry: Registry, *, names: frozenset[str]) -> None:
         self._members: dict[str, Member] = {}
+        # Bound once: each message and each bind looks up a member, and a method would only hand the call on.
         self.get = self._members.get
         self._cluster = cluster
         self._registry = registry
@@ -94,15 +95,18 @@ class MemberStore:
         """Add a new pod."""
         if gang is None and not _is_worth_knowing(pod):
             return
+        # Of a new pod nothing was decided, so it is whatever the API server shows, also after a restart.
         state = SEEN[seen(pod, self._names)]
         self._members[pod.uid] = member = Member(pod, state)
         if state in TAKES_ROOM:
             member.node, member.permit = pod.node_name, pod.permitted
+            # Nobody saw this stamp come with the node: only the admission policy can tell that it is not the owner's.
             member.is_proven = self.stamps.guard(pod)
             self._cluster.occupy(pod, pod.node_name)
             _count(self._priorities, pod.priority, +1)
         elif state in WAITS:
             _count(self._waiting, pod.priority, +1)
+        # While it is None, whoever asks first reads all members anyway.
         if self._changed is not None:
             self._changed.add(pod.uid)
         if pod.claims:
@@ -118,8 +122,10 @@ class MemberStore:
             self._leave(member)
             if gang is not None:
                 self._enter(member, gang)
+        # It was placed for what it asked for then; tolerations, for one, may be added at any time.
         if member.state in RELEASABLE and member.pod.shape is not pod.shape:
             self.change(member, Change.RELEASE)
+        # The watch shows the annotation, so that the pod speaks for itself from now on.
         if pod.timed_out:
             member.marking = False
         self._become(member, next_state(member, seen(pod, self._names)), pod)
@@ -144,8 +150,10 @@ class MemberStore:
         self.stamps.guarded_since_s = since_s
         is_first, self._registry.trusts_stamps = self._registry.trusts_stamps, False
         for member in self._members.values():
+            # Until now every stamp's room was kept. Now a forged one must stop to keep room, at once.
             if is_first and member.permit is not None and member.permit.room is not None:
                 self._registry.touch(member.gang)
+            # A stamp that differs from the pod's is our own and proven already, or void.
             if not member.is_proven and member.permit == member.pod.permitted and self.stamps.guard(member.pod):
                 member.is_proven = True
                 self._registry.touch(member.gang)
@@ -173,6 +181,7 @@ class MemberStore:
                 gang.members.pop(uid, None)
                 self._registry.touch(gang.id)
         self._cluster.expel(uid, {node for node in nodes if node})
+        # How far the change came is unknown, so nothing can be counted back; all is counted again.
         self._priorities = Counter(each.pod.priority for each in self._members.values() if each.node)
         self._waiting = Counter(each.pod.priority for each in self._members.values() if each.state in WAITS)
         self._tell_gone(uid)
@@ -187,6 +196,7 @@ class MemberStore:
 
     def release(self, members: Iterable[Member]) -> None:
         """Release the room of held members, or keep it for a retry."""
+        # A list first: a release changes the members of which the caller may be iterating a view.
         for member in [member for member in members if member.state in RELEASABLE]:
             self.change(member, Change.RELEASE)
 
@@ -203,6 +213,7 @@ class MemberStore:
 
     def _leave(self, member: Member) -> None:
         """The member is no longer of its gang, and what it had only as a member of it is void."""
+        # Before the record loses it: the change marks the gang it leaves, whose holds are fewer now.
         if member.state in OF_ITS_GANG:
             self.change(member, Change.LEAVE_GANG)
         gang = self._registry.gangs.get(member.gang)
@@ -219,6 +230,7 @@ class MemberStore:
         old_pod, old_node = member.pod, member.node
         if member.state in WAITS:
             _count(self._waiting, old_pod.priority, -1)
+        # The watch first: it has the last word on where a pod runs, whatever we ordered.
         member.node = (pod.node_name or node or old_node) if pod is not None and state in TAKES_ROOM else ""
         member.state = state
         member.pod = pod = pod or old_pod
@@ -237,6 +249,7 @@ class MemberStore:
                 _count(self._priorities, pod.priority, +1)
         member.wait = member.wait if state is State.WAITING_FOR_CLAIMS else None
         if old_pod.claims or pod.claims:
+            # A retry goes to the same node with the same volumes: those of the first try may be reserved already.
             member.selections = (selections or member.selections) if state in KEEPS_SELECTIONS else ()
             self._cluster.storage_cache.keep(member, old_pod, known=pod.uid in self._members)
         if old_pod.nominated_node or pod.nominated_node:
@@ -255,6 +268,8 @@ def _nomination(member: Member) -> Nomination | None:
     pod = member.pod
     if member.state is not State.FOREIGN or not pod.nominated_node:
         return None
+    # Without names, labels and claims: two versions of the pod that differ in these promise the same room, and an equal
+    # nomination costs nothing.
     stand_in = Pod(uid=pod.uid, namespace="", name="", creation_s=0, shape=pod.shape, priority=pod.priority)
     return Nomination(pod.nominated_node, stand_in)
 

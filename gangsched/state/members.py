@@ -176,12 +176,15 @@ class Member(msgspec.Struct, eq=False, gc=False):
 
 def seen(pod: Pod, names: Set[str]) -> Change:
     """The transition that this version of a pod causes; `names` are the scheduler names of gangsched (semantics I1)."""
+    # Before everything else: a pod that has ended takes no room, also while it is being deleted.
     if pod.phase in TERMINAL:
         return Change.SEEN_ENDED
+    # A pod that is being deleted without a node has no kubelet to wait for and is as good as gone.
     if pod.deleting:
         return Change.SEEN_TERMINATING if pod.node_name else Change.SEEN_DELETED
     if pod.node_name:
         return Change.SEEN_BOUND
+    # After the node, since a bound pod takes room whoever bound it.
     if pod.scheduler_name not in names:
         return Change.SEEN_FOREIGN
     return Change.SEEN_GATED if pod.gated else Change.SEEN_PENDING

@@ -27,9 +27,11 @@ PLACED = (*sorted(STARTED), State.KEPT, State.HELD)
 def with_members_to_come(gang: Gang, record: GangRecord, policy: GpuPolicy) -> Gang:
     """The gang with stand-ins for its members to come, or with the room that is left for them."""
     first = record.spec.first if record.spec is not None else 0
+    # After the start nothing more is planned for them: only what the stamp promises counts.
     if gang.bound < gang.total and record.passed is not None:  # also while it waits for claims (B7)
         promised = _promised(gang, record)
         return replace(gang, promised=promised) if promised else gang
+    # It is found anew with each view, since a PodGroup may state minResources meanwhile.
     record.room_problem = None
     if not first or not gang.pending or not first <= gang.quorum < gang.total:
         return gang
@@ -38,6 +40,7 @@ def with_members_to_come(gang: Gang, record: GangRecord, policy: GpuPolicy) -> G
     shape = _shape_to_come(gang, record, present, number, policy)
     if shape is None:
         record.room_problem = _unknown(record, number)
+        # It starts without room for the others: a leader that waited for what nobody states would wait forever.
         return replace(gang, min_member=first)
     return replace(gang, to_come=tuple(_stand_ins(gang, present, shape, number)))
 
@@ -53,6 +56,7 @@ class SiblingWorkers:
         if record.spec is None or not record.spec.first:
             return
         groups = self._of_set.get(_set_of(record.id), {})
+        # Index 0 is the leader, which may ask for something else.
         worker = next((each.pod.shape for each in record.members.values() if each.pod.index > 0), None)
         if worker is not None:
             groups = self._of_set.setdefault(_set_of(record.id), groups)
@@ -88,6 +92,7 @@ def promised_room(members: Iterable[Member], *, is_trusted: bool) -> PromisedRoo
     newest, found = -1, None
     for member in members:
         stamp = member.wait.permit if member.wait is not None else member.permit
+        # A stamp of a member that waits for its claims is our own, and not written yet.
         is_good = member.wait is not None or member.is_proven or is_trusted
         if stamp is not None and stamp.room is not None and stamp.epoch > newest and is_good:
             newest, found = stamp.epoch, stamp.room
@@ -97,15 +102,18 @@ def promised_room(members: Iterable[Member], *, is_trusted: bool) -> PromisedRoo
 def _promised(gang: Gang, record: GangRecord) -> tuple[Placement, ...]:
     """Where room is left for members to come: as many as have none yet, on the nodes of the Permit."""
     room = promised_room(record.of(*STARTED), is_trusted=record.trusts_stamps)
+    # The stamp stays on the pods for as long as they run. That its promise has ended is only known here.
     if room is None or room == record.room_over:
         return ()
     placed = record.of(*PLACED)
     on = Counter(member.node for member in placed)
+    # However many places the stamp names: members that came on other nodes end theirs as well (B8).
     left = min(gang.total - len(placed) - gang.succeeded, MOST_TO_COME)
     shape = record.shape_to_come(("promised", room.each), lambda: Shape(requests=room.each))
     priority = min((member.pod.priority for member in placed), default=0)
     found: list[Placement] = []
     for node, number in room.places:
+        # The stamp counts all members on a node, those that were bound with it included.
         open_there = min(number - on[node], left - len(found)) if node not in record.room_lost else 0
         pods = (stand_in(gang.id, f"{node}/{serial}", shape, priority) for serial in range(open_there))
         found.extend(Placement(pod, node) for pod in pods)
@@ -131,6 +139,8 @@ def _shape_to_come(
     """
     if record.worker is not None:
         worker = record.worker
+        # The worker's node selector may have the domain of its own group, as with exclusive placement; this group goes
+        # elsewhere.
         own = frozenset(gang.constraints.topology)
         return record.shape_to_come(("like", worker, own), lambda: _free(worker, own))
     if not gang.min_resources:
@@ -138,11 +148,13 @@ def _shape_to_come(
     asked, first = Counter[str](), present[0].shape
     for pod in present:
         asked.update(dict(pod.shape.requests))
+    # Rounded up, so that the shares together are never less than what minResources leaves.
     shares = {name: -(-(amount - asked[name]) // number) for name, amount in gang.min_resources}
     # What minResources does not name is not known to be zero: LeaderWorkerSet adds up requests before the API server
     # has copied limits into them, as it does for the GPUs of most manifests.
     unnamed = {name: amount for name, amount in first.requests if name not in shares}
     requests = from_dict({**unnamed, **shares, PODS: 1})
+    # Only the slot of a pod: nothing is known that room could be kept for.
     if len(requests) < 2:
         return None
     return record.shape_to_come(("share", requests, first), lambda: _like(first, requests, policy))

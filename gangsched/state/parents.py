@@ -53,6 +53,7 @@ class Parents:
         if gang_id.partition("/")[2].startswith(COMPOSITE_PREFIX):
             return True
         record = self.gangs.get(gang_id)
+        # Pods make it a gang, and naming it as a parent a fault of those that do (`_fault`).
         if record is not None and record.members:
             return False
         if record is not None and record.pod_group is not None and record.pod_group.is_composite:
@@ -118,12 +119,14 @@ class Parents:
             part = path[-1]
             record = self.gangs.get(part)
             spec = record.spec if record is not None else None
+            # Not the gang itself: its own declaration is judged as that of any gang.
             if len(path) > 1:
                 child = f"gang {path[-2]}" if path[-2] == gang_id else path[-2]
                 if (why := self._fault(part, record, child)) is not None:
                     return part, why
             if spec is None or not spec.parent:
                 return part, None
+            # Parents are names in manifests, so whoever edits one can close a circle.
             if spec.parent in path:
                 circle = " → ".join([*path[path.index(spec.parent) :], spec.parent])
                 return part, _invalid(f"the parents of gang {gang_id} form a circle: {circle}")
@@ -167,6 +170,8 @@ class Parents:
         if not self.below(top, MOST_GANGS):
             return _invalid(f"more than {MOST_GANGS} gangs are in the tree of {top}")
         tree = self._composite(top, 1)
+        # Composites of the last level were taken for gangs above, so that a chain without end is read four levels deep
+        # only.
         deep = sorted(gang for gang in gangs_of(tree) if self.is_composite(gang))
         if deep:
             return _invalid(f"in the tree of {top}, {named(deep)} is at level {MAX_LEVELS} and has children: {LEVELS}")
@@ -194,6 +199,7 @@ class Parents:
 
     def _min_children(self, parent: str, gangs: Sequence[str]) -> int | None:
         """The minimum in the PodGroup named as the parent, else in its oldest gang with one; None for all children."""
+        # By age, as pods of one gang decide its values (I3): a child that is added later changes nothing.
         records = sorted((self.gangs[each] for each in gangs), key=lambda each: (each.creation_s, each.id))
         stated = (self.gangs.get(parent), *records)
         specs = (each.spec for each in stated if each is not None and each.spec is not None)
@@ -204,6 +210,7 @@ class Parents:
         of_parent = self.gangs[parent].spec if parent in self.gangs else None
         stated = set(of_parent.constraints.topology if of_parent is not None else ())
         for spec in (self.gangs[each].spec for each in children):
+            # Every child may state it; without an object for the parent there is no other place.
             stated |= set(spec.tree_topology if spec is not None else ())
         return tuple(sorted(stated))
 

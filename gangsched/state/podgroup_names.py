@@ -54,6 +54,8 @@ class _Names:
         """
         namespace, _, name = gang_id.partition("/")
         forwards, backwards = self._sorted.get(namespace, ([], []))
+        # A typo near the end leaves the beginning alike, and the other way round, so that one of both orders has the
+        # names side by side. Comparing with all names would cost more the more gangs a namespace has.
         near = {*_around(forwards, name), *(each[::-1] for each in _around(backwards, name[::-1]))} - {name}
         found = ((edits(name, other), f"{namespace}/{other}") for other in near)
         return sorted(each for each in found if each[0] <= EDITS)
@@ -99,6 +101,7 @@ class PodGroupNames:
         return self._note(self.unfollowed, api_group, is_in=not live)
 
     def _note(self, among: set[str], api_group: str, *, is_in: bool) -> list[str]:
+        # Said again with every list; only a change concerns the gangs that wait.
         if is_in == (api_group in among):
             return []
         (among.add if is_in else among.discard)(api_group)
@@ -113,6 +116,7 @@ class PodGroupNames:
         """Record that a gang lacks its PodGroup; return the message."""
         if self._waiting.get(gang_id) != api_groups:
             self.found(gang_id)
+            # Its pods may name other API groups later, so what it was entered under is kept for `found`.
             self._waiting[gang_id] = api_groups
             for api_group in api_groups:
                 self._missing[api_group].add(gang_id)
@@ -140,6 +144,7 @@ class PodGroupNames:
 
 def edits(one: str, other: str) -> int:
     """Levenshtein distance of two names, up to `EDITS`."""
+    # Most neighbours end here, without a table.
     if abs(len(one) - len(other)) > EDITS:
         return EDITS + 1
     row = list(range(len(other) + 1))
@@ -147,6 +152,7 @@ def edits(one: str, other: str) -> int:
         before, row[0] = row[0], i
         for j, wanted in enumerate(other, start=1):
             before, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, before + (letter != wanted))
+        # No later row can be less than the least of this one.
         if min(row) > EDITS:
             return EDITS + 1
     return row[-1]

@@ -114,6 +114,7 @@ class Replicas:
         stale, self._stale = self._stale, set()
         self._selectors = dict(self._selectors)
         for namespace in stale:
+            # Numbers of selectors that are there no more would never be counted down again.
             for labels in self._behind.pop(namespace, ()):
                 del self._counts[Behind(namespace, labels)]
                 self._unshown.discard(Behind(namespace, labels))
@@ -122,6 +123,7 @@ class Replicas:
             else:
                 self._selectors.pop(namespace, None)
                 self._pods.pop(namespace, None)
+        # Once for all new namespaces, since it walks over the pods of the whole cluster.
         if new := {namespace for namespace in stale & self._followed if namespace not in self._pods}:
             self._pods |= {namespace: {} for namespace in new}
             for node, pods in residents.items():
@@ -135,10 +137,12 @@ class Replicas:
     # --- numbers ----------------------------------------------------------------------------------------------------
 
     def _count_behind(self, pod: Pod, node: str, sign: int) -> None:
+        # As kube-scheduler counts: a pod that is being deleted is no reason to spread others.
         if not pod.deleting and (labels := self._selectors[pod.namespace].merged(pod.labels)):
             self._add(Behind(pod.namespace, labels), node, sign)
 
     def _add(self, key: PeerKey, node: str, sign: int) -> None:
+        # A snapshot has this mapping: copied at the first change after it, then changed in place until the next.
         if key not in self._unshown:
             before = self._counts.get(key)
             if before is None and isinstance(key, Behind):

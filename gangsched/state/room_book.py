@@ -35,6 +35,7 @@ class RoomBook:
             del self._by_node[old.node][key]
             if not self._by_node[old.node]:
                 del self._by_node[old.node]
+        # A new nomination may be on another node, so the old one is taken out in any case.
         if promise is not None:
             self._by_key[key] = self._by_node.setdefault(promise.node, {})[key] = promise
         self._changed[key] = promise
@@ -58,6 +59,7 @@ class RoomBook:
         respected = [level for level in snapshot.nominated.levels if level.priority >= priority]
         if not respected:
             return snapshot
+        # Several callers of one turn ask the same; a snapshot is the same object until something changes.
         if self._taken_from is None or self._taken_from[:2] != (snapshot, priority):
             free = snapshot.free.copy()
             for level in respected:

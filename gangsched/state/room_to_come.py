@@ -45,6 +45,7 @@ class RoomToCome:
     def due(self, now_s: float, wall_s: float) -> None:
         """End the promises whose time is over; to be called before the gangs are refreshed."""
         before, self._offset_s, self._wall_s = self._offset_s, wall_s - now_s, int(wall_s)
+        # Ends are epoch seconds in the stamp and monotonic ones in the timers; corrections below a second move nothing.
         if abs(self._offset_s - before) >= 1:  # the first call, or the clock was set
             for gang_id in self._shown:
                 self._set_end(gang_id)
@@ -71,6 +72,7 @@ class RoomToCome:
             if any(map(self._registry.is_touched, filter(None, groups))):
                 continue  # a member may have arrived, for which less is promised after the next refresh
             places = [each for gang_id in self._of_node[node] for each in self._shown[gang_id] if each.node == node]
+            # The last in this order lose first: the lowest priority, and among equals always the same.
             places.sort(key=lambda each: (each.pod.priority, each.pod.uid), reverse=True)
             while places and not self._has_room(node, places):
                 self._lose(gang_to_come(places.pop().pod.uid), node)
@@ -84,9 +86,11 @@ class RoomToCome:
             rooms = [each for each in verdict.rooms if gang_to_come(each.pod.uid) == gang_id]
             nodes = {each.node for each in rooms}
             on = Counter(each.node for each in rooms)
+            # The stamp counts members on each node, so that after a restart those that are there are subtracted again.
             on.update(each.node for each in verdict.binds if each.pod.uid in record.members and each.node in nodes)
             on.update(each.node for each in record.of(*STARTED) if each.node in nodes)
             wait_s = self._registry.view(gang_id).wait_time_s
+            # In epoch seconds, because the stamp outlives this process and its monotonic clock.
             until_s = int(now_s + self._offset_s + wait_s)
             found[gang_id] = PromisedRoom(until_s, rooms[0].pod.shape.requests, tuple(sorted(on.items())))
         return found
@@ -96,6 +100,7 @@ class RoomToCome:
         for gang in gangs:
             if gang.promised and (uids := taken(gang, verdict)):
                 for uid in uids:
+                    # The member itself takes this room now, so nobody is to be woken for it.
                     self._cluster.nominate(uid, None, grows=False)
                 self._set(gang.id, tuple(each for each in self._shown[gang.id] if each.pod.uid not in uids))
 
@@ -134,6 +139,7 @@ class RoomToCome:
 
     def _show(self, gang_id: str, record: GangRecord | None, places: tuple[Placement, ...]) -> None:
         before = self._shown.get(gang_id, ())
+        # All pods of the start are gone: the room was kept for nothing, as if its time had passed.
         if before and not places and not (record is not None and record.of(*STARTED)):
             self._registry.room_unused(namespace_of(gang_id), self._wall_s)
         for uid in {each.pod.uid for each in before} - {each.pod.uid for each in places}:
@@ -148,6 +154,7 @@ class RoomToCome:
         room = self._set_end(gang_id)
         is_new = gang_id not in self._told
         self._told.add(gang_id)
+        # Once per promise, not for each member that takes a place of it.
         if room is not None and is_new:
             nodes = list(dict.fromkeys(each.node for each in places))
             text = promising.kept(len(places), nodes, until_s=room.until_s, wall_s=self._wall_s)

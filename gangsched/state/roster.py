@@ -50,11 +50,13 @@ class Roster:
 
     def observe(self, members: Iterable[Member]) -> None:
         """Update the places from the members of the gang."""
+        # A stamp on a hand-made pod with a node would else let the gang's later pods pass all equals (Q2).
         proven = [(each.permit, each.pod) for each in members if each.is_proven and each.permit and _has_place(each)]
         if not proven:
             return
         stamp = max((permit for permit, _ in proven), key=lambda permit: permit.epoch)
         if stamp.epoch != self._epoch:
+            # Another start of the gang has other members; whoever was lost before it is none of its concern.
             self._epoch, self._places = stamp.epoch, {}
         self._least = stamp.min_member
         here = {pod.uid: pod for permit, pod in proven if permit.epoch == self._epoch}

@@ -42,6 +42,7 @@ class ServedResources:
 
         A pod that had such a claim keeps it, so that it is deleted even if the class is gone.
         """
+        # The watch shows the claim that an earlier process created as one of the pod's; it is derived anew here.
         others = tuple(use for use in pod.claims if not use.extended)
         if self._devices_of is None:
             return replace(pod, claims=others), False
@@ -49,6 +50,7 @@ class ServedResources:
         if not served and len(others) == len(pod.claims):
             return pod, False
         is_new = not served <= self.names
+        # Only what a pod has asked for: each name is a row of the columns of every snapshot.
         self.names |= served
         return replace(pod, claims=(*others, extended_use(pod))), is_new
 
@@ -80,6 +82,7 @@ class ServedResources:
     def offered(self, node: Node) -> Mapping[str, int]:
         """What the node offers, with its devices as resources that they serve."""
         offered = dict(node.allocatable)
+        # Where a device plugin offers it, kube-scheduler takes that and no device, too.
         through = [name for name in self.names if not offered.get(name)]
         if through and self._devices_of is not None:
             if node.name not in self._devices:

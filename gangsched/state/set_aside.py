@@ -31,10 +31,12 @@ class SetAside:
     def add(self, item: Any, error: Exception) -> tuple[RecordEvent, ...]:
         """Set an object aside; return the Event, unless the same failure was reported before."""
         kind, name = type(item).__name__, _name(item)
+        # The innermost frame is the line that failed: with it an administrator's report can be acted on.
         frame = traceback.extract_tb(error.__traceback__)[-1]
         cause = f"{type(error).__name__}: {error} ({frame.name}, line {frame.lineno})"
         key = (kind, _key(item))
         known = self._failed.get(key)
+        # A list repeats every object, and each failure would be an Event again.
         if known == cause or (known is None and len(self._failed) >= REMEMBERED):
             return ()
         self._failed[key] = cause

@@ -31,13 +31,16 @@ class Stamps:
     def keep(self, member: Member, state: State, old: Pod) -> None:
         """Update the stamp of a member that changes its state; `old` is the previous version of its pod."""
         pod = member.pod
+        # A failed bind carried a stamp that never reached the pod.
         if state not in KEEPS_STAMP:
             member.permit, member.is_proven = None, False
+        # Read once, when the pod is first seen bound: what its owner writes there later is not read any more.
         elif member.permit is None and state not in ORDERED:
             member.permit = pod.permitted
             member.is_proven = self.guard(pod) or self._is_of_a_binding(old, pod)
 
     def _is_of_a_binding(self, old: Pod, new: Pod) -> bool:
         """Whether the stamp came with the node, in a Binding, which owners of pods may not write."""
+        # The stamp came with the same write as the node. Only a Binding does both, and owners may not create one.
         is_new = old.uid == new.uid and not old.node_name and old.permitted is None
         return is_new and old.scheduler_name in self._names and bool(new.node_name) and new.permitted is not None

@@ -59,12 +59,14 @@ class StorageCache:
     def apply(self, item: StorageObject) -> list[Member]:
         """Add or update an object."""
         key = storage_key(item)
+        # Controllers touch claims and volumes often, and nearly always in fields that are not read.
         if self._kinds[type(item)].get(key) == item:
             return []
         self._to_change(type(item))[key] = item
         self._allocate(type(item), key, item)
         self._changed.add(key)
         if isinstance(item, Volume) and item.claim is not None:
+            # A claim may show its volume before the volume itself is shown; whoever waits for the claim looks again.
             self._changed.add(f"{item.claim.namespace}/{item.claim.name}")
         return self._helped(type(item), key)
 
@@ -81,6 +83,7 @@ class StorageCache:
         """Replace all objects of a kind."""
         items = list(items)
         listed = {storage_key(item): item for item in items}
+        # The first list counts though it is empty: until then, pods with claims are not placed.
         if listed == self._kinds[kind] and kind not in self._unread | self._awaits:
             return []
         self._unread -= {kind}
@@ -90,6 +93,7 @@ class StorageCache:
         if kind is ResourceClaim:
             for key in before.keys() | listed.keys():
                 self._allocate(kind, key, listed.get(key))
+        # As a whole: a pool is usable only once all of its slices are known.
         elif kind in ALLOCATING and self._allocator is not None:
             self._reallocate(kind, self._allocator.replace(kind, items))  # type: ignore[arg-type]
         self._photo = None
@@ -103,6 +107,7 @@ class StorageCache:
         if kind in self._unread:
             return []
         self._awaits -= {kind}
+        # The kind is optional: where it is not served, none of its objects can exist.
         if kind is not DeviceTaintRule or forbidden:
             self._unread |= {kind}
         self._photo = None
@@ -116,6 +121,7 @@ class StorageCache:
     def _to_change(self, kind: type) -> dict[str, Any]:
         """A kind's objects, copied first if a snapshot has them."""
         if kind in self._shown:
+            # Plans and reviews read it meanwhile; at the next change it is not shown any more and changed in place.
             self._kinds[kind] = dict(self._kinds[kind])
             self._shown.discard(kind)
         self._photo = None
@@ -196,6 +202,7 @@ class StorageCache:
         for key, version in versions.items():
             self._releasing.discard(key)
             claim = self.resource_claim(key)
+            # The watch may have been faster than the answer to our own write.
             if claim is not None and is_older(claim.resource_version, version):
                 self._written[key] = version
             else:
@@ -208,6 +215,7 @@ class StorageCache:
         if kind is ResourceClaim:
             if item is None:
                 self._releasing.discard(key)
+                # Only where somebody waits for it: else every deleted claim would be remembered.
                 self._lost |= {key} & self._chosen_for.keys()
             if key in self._written and (item is None or not is_older(item.resource_version, self._written[key])):
                 del self._written[key]
@@ -226,7 +234,9 @@ class StorageCache:
         claim = self.resource_claim(key)
         results = claim.asks.results if claim is not None and claim.asks is not None else None
         if results is None:
+            # A shared claim is allocated for one of its pods, and the others follow (decision 90).
             results = next((chosen[key] for chosen in self._chosen_for.get(key, {}).values()), ())
+        # Devices of a DaemonSet's pod become free with the node at the earliest; reservations must not count on them.
         is_lasting = any(each.pod.ends_with_node for each in self._users.get(key, {}).values())
         nodes, is_less = self._allocator.hold(key, results, is_lasting=is_lasting)
         self._freed |= nodes if is_less else set()
@@ -261,6 +271,7 @@ class StorageCache:
 
         What devices change is woken for by node (`take_freed`).
         """
+        # A claim concerns those that name it. Slices and taint rules are of nodes, and have no users by key.
         if kind in {Claim, ResourceClaim, ResourceSlice, DeviceTaintRule}:
             return [member for member in self._users.get(key, {}).values() if not member.node]
         return list(self._unplaced.values())
@@ -281,6 +292,7 @@ class StorageCache:
                 self._users.pop(key, None)
         for key in keys:
             self._users[key][pod.uid] = member
+            # Whether the claim is lasting is known only with its users.
             if pod.ends_with_node:
                 self._hold(key)
         if keys and not member.node:
@@ -311,6 +323,7 @@ class StorageCache:
     def storage(self) -> Storage:
         """All storage objects now; the same object until something changes."""
         if self._photo is None:
+            # From now on each kind is copied before it changes.
             self._shown = set(self._kinds)
             placed = {uid: member for users in self._users.values() for uid, member in users.items() if member.node}
             self._photo = Storage(

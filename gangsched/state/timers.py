@@ -41,6 +41,8 @@ class Timers:
         elif at_s != self._at_s.get(key):
             self._at_s[key] = at_s
             heappush(self._heap, (at_s, key))
+            # A key that is set again leaves its old entry in the heap: groups that change each second would grow it
+            # without end.
             if len(self._heap) > 2 * len(self._at_s) + SPARE:
                 self._heap = [(at_s, key) for key, at_s in self._at_s.items()]
                 heapify(self._heap)

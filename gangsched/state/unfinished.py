@@ -50,6 +50,8 @@ class UnfinishedLook:
         `told` are the generations of the groups that it told why they still wait, which is no change to them.
         """
         if unfinished is not None and unfinished.group in told:
+            # Telling a group changes its record and so its generation; without this the next plan would begin again,
+            # each time.
             unfinished = replace(unfinished, generation=told[unfinished.group])
         before, self.known = self.known, unfinished
         if before is None or (unfinished is not None and unfinished.group == before.group):

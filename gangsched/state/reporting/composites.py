@@ -31,6 +31,7 @@ def composites(group: GroupRecord, registry: Registry) -> Iterator[tuple[str, Co
     if group.tree is not None:
         found: list[tuple[str, Composite | None]] = [(each.id, each) for each in composites_of(group.tree)]
     else:
+        # A tree with a fault is not formed: each of its gangs is a group of its own, below the same objects.
         found = [(each, None) for each in registry.above(group.gangs[0])]
     for name, composite in found:
         record = registry.gangs.get(name)
@@ -54,6 +55,7 @@ def status(
         needed = least_members(composite, lambda gang: registry.view(gang).min_member)
         return with_phase(count, phases[phase(count, needed)], conditions)
     own = [each for each in stored_conditions(pod_group.status) if each.type == kind]
+    # Once True it stays so (KEP-6012), whatever the tree loses later.
     if any(each.status == "True" for each in own):
         return None
     (new,) = as_conditions({kind: _fact(composite, group, registry)}, pod_group, wall)
@@ -66,6 +68,7 @@ def _fact(composite: Composite | None, group: GroupRecord, registry: Registry) -
         def runs(gang: str) -> bool:
             return registry.view(gang).satisfied
 
+        # With a minimum of 0 nothing has to run, and "is scheduled" would be told of a tree without a pod.
         if has_minimum(composite, runs) and any(map(runs, gangs_of(composite))):
             number = sum(any(map(runs, gangs_of(child))) for child in composite.children)
             of = f"{number} of {counted(len(composite.children), 'group')}"

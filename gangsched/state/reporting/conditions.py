@@ -50,9 +50,11 @@ def pod_conditions(
     notes = dict(verdict.notes)
     of_gang: Refusal | None = verdict.of_gang(gang.id)
     if of_gang is not None and of_gang.reason is Reason.SCHEDULED:
+        # The verdict sent this member: what keeps it now is the failed bind of another, which has the details.
         text = "waiting for the retry of a bind in the same group"
         of_gang = Refusal(Reason.BACK_OFF, text, faults[0]) if faults else None
     place = None if record.pod_group is not None else min(waiting, key=_age, default=None)
+    # Members that run freely have a message each: what is free in the cluster concerns each of them alone.
     facts = of_gang.now if of_gang is not None and not gang.free_running else ""
     see = f"; see {_place_name(record, place)}" if facts else ""
     of_members = _of_member(of_gang, see) if of_gang is not None else None
@@ -61,6 +63,7 @@ def pod_conditions(
         refusal = Refusal(Reason.BACK_OFF, "", fault) if fault else notes.get(pod.uid, of_gang)
         if refusal is None:
             continue
+        # The whole text, since no other place has it.
         if fault or gang.free_running:
             yield pod, PodCondition(refusal.reason, refusal.message, cut(_alone(refusal)))
         elif pod is place and facts:

@@ -30,6 +30,7 @@ def lasting(record: GangRecord, gang: Gang, accusers: Sequence[GroupRecord]) -> 
     """
     for problem in record.problems:
         yield Reason.INVALID_GANG.value, problem.text
+    # Here and not only in the log: whoever wrote the field reads Events of the object, and no log of a scheduler.
     for text in record.pod_group.not_used if record.pod_group is not None else ():
         yield EventReason.NOT_USED.value, text
     for accuser in accusers:  # reported when it was accused, unless it has become managed since

@@ -82,6 +82,7 @@ class PendingCount:
         registry = self._registry
         for _ in range(min(most, len(self._changed))):
             group = self._changed.pop()
+            # By identity: a group that was formed again under the same id has another record, which counts for itself.
             parts = parts_of(registry, group) if registry.groups.get(group.id) is group else ()
             if parts == group.counted:
                 continue
@@ -151,6 +152,7 @@ class GangWaits:
             if not gang.waiting or gang.uninitialised is not None or gang.quorum < gang.min_member:
                 record.wait = None
                 continue
+            # Some were bound and none is any more: it starts again, and so does its wait.
             if record.wait is None or record.wait.bound:
                 record.wait = GangWait(now_s, group.rounds, 0)
             record.wait.lacks = max(1, gang.min_member - gang.bound)

@@ -97,6 +97,7 @@ class Reports:
             group = registry.groups.get(group_id)
             if group is not None:
                 reports += self._group(group, registry, moment)
+                # Charged afterwards, so that a gang of more pods than one turn looks at is reported, too.
                 left -= sum(LOOKS_PER_GANG + len(registry.gangs[gang_id].members) for gang_id in group.gangs)
         return reports
 
@@ -125,6 +126,7 @@ class Reports:
                 told = record.reported.pods
                 for pod, wanted in pod_conditions(record, gang, verdict, faults):
                     yield from self._tell_pod(group.id, gang, pod, wanted, told, moment)
+                # Pods come and go under a gang that stays: without this its record would grow with each replacement.
                 if len(told) > 2 * len(record.members):
                     record.reported.pods = {uid: said for uid, said in told.items() if uid in record.members}
             if record.plain or not record.ours:
@@ -143,6 +145,7 @@ class Reports:
         for name, composite in composites.composites(group, registry):
             record = registry.gangs[name]
             pod_group, written = record.pod_group, record.reported.status
+            # Nobody is left to read the status of what is being deleted.
             if pod_group is None or pod_group.deleting:
                 continue
             for text in {*pod_group.not_used} - {text for _, text in record.reported.events}:
@@ -171,8 +174,10 @@ class Reports:
         moment: _Moment,
     ) -> Iterator[Report]:
         """The pod's condition, if it is new."""
+        # After a restart the stored condition is what was reported last: 10,000 waiting pods cause no write.
         before, at_s = told.get(pod.uid) or (_stored(pod, wanted), -math.inf)
         if before is not None and (before.reason, before.text) == (wanted.reason, wanted.text):
+            # A report that stands keeps its time; one found stored after a restart counts as made now.
             told.setdefault(pod.uid, (wanted, moment.now_s))
             return
         is_same = before is not None and (before.reason, before.message) == (wanted.reason, wanted.message)
@@ -180,6 +185,8 @@ class Reports:
             return
         told[pod.uid] = (wanted, moment.now_s)
         yield SetPodCondition(pod.uid, pod.namespace, pod.name, wanted.reason.value, wanted.text)
+        # kube-scheduler has an Event for each failed attempt. For members that would be thousands with every changed
+        # count; the gang has its own.
         if gang.plain or before is None or before.reason is not wanted.reason:
             yield RecordEvent(pod_ref(pod), EventReason.FAILED_SCHEDULING, wanted.text, warning=True)
 
@@ -192,10 +199,12 @@ class Reports:
         is_lasting = refusal is not None and refusal.reason is Reason.INVALID_GANG
         true = {*problems, (refusal.reason.value, refusal.message)} if refusal and is_lasting else set(problems)
         over = [said for said in record.reported.events if said[0] in LASTING and said not in true]
+        # A problem that comes back after it was gone is reported again.
         record.reported.events = record.reported.events.difference(over)
         for reason, text in problems:
             yield from self._event(record, reason, text)
         start = record.reported.start
+        # One Event for the whole start, once the last of its binds is answered, and not one for each pod.
         if start is not None and not record.of(*UNDER_WAY):
             record.reported.start = None
             if start.text:
@@ -236,6 +245,7 @@ class Reports:
         if pod_group is None or pod_group.deleting or not pod_group.speaks:
             return
         written = writer.reported.status
+        # Deleted and created again under the same name: nothing is written on this one yet.
         if written is not None and written.uid != pod_group.uid:
             written = None
         told = condition_types(written.status) if written else frozenset[str]()
@@ -256,6 +266,8 @@ class Reports:
             pod_group.object_name,
             pod_group.uid,
             wanted,
+            # To the API server a status costs as much as 1.5 to 2 binds. That of a gang at rest waits for a pause
+            # between binds, so that a gang that starts and ends meanwhile is told once.
             urgent=gang.waiting or 0 < gang.quorum < gang.min_member,
         )
 
@@ -284,6 +296,7 @@ def _spoken_for(
 def _stored(pod: Pod, wanted: PodCondition) -> PodCondition | None:
     """The pod's stored condition, for example after a restart."""
     condition = pod.condition
+    # Another scheduler's reasons say nothing about what we reported.
     if condition is None or condition.status != "False" or condition.reason not in set(Reason):
         return None
     return PodCondition(Reason(condition.reason), condition.message, condition.message, wanted.repeat_s)

@@ -42,6 +42,7 @@ class ReservationReports:
         standing = {reserved.group: reserved for reserved in reservations.standing}
         for group in [self._groups[each] for each in standing if each in self._groups]:
             reserved, told, group.told_not_reserved = standing[group.id], group.told_reserved, None
+            # Compared with what was told and not with the last plan: many small moves add up to one that is told.
             if told is None or told.is_out_of_date(reserved, wall_s=wall_s):
                 group.told_reserved, group.had_reservation = Told(reserved, wall_s), True
                 self._told.add(group)
@@ -80,6 +81,7 @@ class ReservationReports:
         if verdict.kept_for is not None:
             return reserving.kept_for(verdict.kept_for, wall_s=wall_s)
         why = (group.told_not_reserved if group is not None else None) or self._by_number(namespace)
+        # Two sentences with one cause read like two causes.
         if why is not None and verdict.told.never and why.why is NotEntitled.IMPOSSIBLE and not why.needs:
             return ""  # the refusal has said it, with amounts
         return reserving.not_reserved(why, wall_s=wall_s) if why is not None else ""
@@ -110,6 +112,7 @@ class ReservationReports:
         before = reported.reservation_end
         if before is not None and before[1] in OVER:
             return before
+        # Of a gang that never had a reservation the condition would be noise on its PodGroup.
         if before is None and not group.had_reservation and not self._may_end(group, verdict, stored):
             return None
         reported.reservation_end = reserving.ended(verdict, group.told_not_reserved, wall_s=wall_s)

@@ -109,10 +109,13 @@ def status(
     ours = as_conditions(facts, pod_group, wall)
     for condition in ours:
         old = next((old for old in conditions if old.type == condition.type), None)
+        # It says that the gang was scheduled once, which a later loss does not take back.
         if old is not None and old.status == "True" and old.type == NATIVE_INITIALLY_SCHEDULED:
             continue
+        # "False" only where "True" may have been read: a PodGroup does not list everything that is not wrong with it.
         if condition.status == "True" or condition is ours[0] or old is not None or condition.type in told:
             conditions = with_condition(conditions, condition)
+    # Types that are left out stay as they are under a strategic merge patch.
     if pod_group.api_group == keys.NATIVE:
         types = {condition.type for condition in ours}
         return PodGroupStatus(conditions=tuple(each for each in conditions if each.type in types)).to_dict()
@@ -124,6 +127,7 @@ def status(
     if phases is not None:
         return with_phase(count, phases[now], conditions)
     started = pod_group.status.get("scheduleStartTime")
+    # Once set it stays, whichever process set it.
     if started is None and now is not PodGroupPhase.PENDING:
         started = wall
     return _whole(record, count, now, str(started) if started else None, conditions)
@@ -139,6 +143,7 @@ def with_phase(count: Counts, phase: str, conditions: tuple[Condition, ...]) -> 
 def _whole(
     record: GangRecord, count: Counts, now: PodGroupPhase, started: str | None, conditions: tuple[Condition, ...]
 ) -> dict[str, object]:
+    # Sorted, so that a status without a change is equal to the stored one and is not written.
     owners = sorted({f"{pod.namespace}/{pod.owner}" for pod in record.pods if pod.owner})
     return PodGroupStatus(
         phase=now,
@@ -235,6 +240,7 @@ def _preempted(record: GangRecord, gang: Gang, stored: Iterable[Condition], told
     """Whether the gang was evicted whole and has not started again (semantics V22); None if we said nothing of it."""
     if record.preempted:
         return True, PREEMPTED_BY_SCHEDULER, record.preempted
+    # Other components write this type, too, and theirs is not ours to take back.
     ours = any(each.type == DISRUPTION_TARGET and each.message.startswith(VICTIM_MESSAGE) for each in stored)
     if gang.satisfied and (ours or DISRUPTION_TARGET in told):
         return False, "Started", f"{VICTIM_MESSAGE}; it has started again"
@@ -300,9 +306,11 @@ def _entries(status: Mapping[str, object]) -> Iterator[dict[str, object]]:
 
 
 def _bare(key: str, value: object) -> object:
+    # Set once, and in another second by each process that looks: only whether it is there counts.
     if key == "scheduleStartTime":
         return value is not None
     if key == "conditions" and isinstance(value, list):
         entries = _entries({key: value})
+        # It is the time of this look where nothing changed.
         return [{name: field for name, field in entry.items() if name != "lastTransitionTime"} for entry in entries]
     return value

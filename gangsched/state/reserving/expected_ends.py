@@ -70,6 +70,7 @@ class ExpectedEnds:
         self._passes_s = math.inf
         self._wall_s = -math.inf
         self._news = News()
+        # By shape, which thousands of pods share; it goes with the last of them.
         self._accelerated: WeakKeyDictionary[Shape, bool] = WeakKeyDictionary()
 
     def __len__(self) -> int:
@@ -80,6 +81,7 @@ class ExpectedEnds:
         """The pods on each node that may leave it, by node name; the same object until they change."""
         self._refresh(wall_s)
         if self._told is None:
+            # Plans keep columns of occupants for as long as they are given this very object.
             self._told = self._on.copy()
         return self._told
 
@@ -143,6 +145,7 @@ class ExpectedEnds:
     def _stale(self, wall_s: float, touched: Set[str]) -> set[str]:
         """The nodes that are to be looked at again."""
         stale = {*touched}
+        # Ends that passed by the wrong clock were moved, so all are derived again.
         if wall_s < self._wall_s - CLOCK_STEP_S:
             stale |= self._on.keys()
         elif wall_s >= self.passes_s:
@@ -170,12 +173,14 @@ class ExpectedEnds:
 
     def _ends_s(self, member: Member, started_s: float, wall_s: float) -> float:
         pod = member.pod
+        # A deletionTimestamp includes the grace period: it is when the kubelet kills the pod at the latest.
         if pod.deletion_s:
             return expected_end_s(pod.deletion_s, 0.0, wall_s)
         if member.state in NOT_STARTED:
             return math.inf
         gang = self._registry.gangs.get(member.gang)
         of_group = gang.stated_run_time if gang is not None else None
+        # The setting is a statement about pods that are ours; of others nothing is known that they do not say (H1).
         default_s = self._default_s if pod.scheduler_name in self._names else None
         stated_s = run_time_s(pod.run_time_metadata, of_group, default_s)
         return stated_s if stated_s == math.inf else expected_end_s(started_s, stated_s, wall_s)

@@ -55,7 +55,9 @@ class Fences:
         before, self._fences = self._fences, {}
         for each in standing:
             if each.is_fence:
+                # By group: a fence that exchanges nodes is the same fence, and its age goes on (H6).
                 fence = self._fences[each.group] = before.get(each.group) or _Fence(now_s, now_s)
+                # With what was idle until now; only then is it counted anew.
                 fence.idle_s += fence.idle * (now_s - fence.seen_s)
                 fence.seen_s, (fence.idle, fence.accelerators) = now_s, self._accelerators(each.nodes)
                 fence.empty_s = min(fence.empty_s, now_s) if self._is_empty(each.nodes) else math.inf
@@ -71,6 +73,8 @@ class Fences:
             yield min(fence.empty_s + EMPTY_S, fence.since_s + self._limits.fence_age_s, idle_s)
 
     def _why(self, fence: _Fence, wall_s: float) -> NotReserved | None:
+        # All nodes empty and not started: something else than room keeps the head off, and waiting longer does not
+        # change it.
         if fence.seen_s >= fence.empty_s + EMPTY_S:
             return NotReserved(why=NotEntitled.REFUSED)
         aged = fence.seen_s >= fence.since_s + self._limits.fence_age_s

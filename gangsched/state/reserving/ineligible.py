@@ -94,6 +94,7 @@ class Ineligible:
 
     def _compare(self, snapshot: Snapshot, now_s: float) -> set[GroupRecord]:
         self._waits = bool(self._ineligible) and now_s < self._compared_s + COMPARED_EVERY_S
+        # With 10,000 gangs that are too large, an `allocatable` that flapped each second took more than a core.
         if self._waits:
             return set()
         before, self._compared = self._compared, snapshot.table
@@ -113,6 +114,7 @@ def _helped(
     """The shapes that a node takes which is new or another one since `before`, or offers more of what they ask for."""
     table = snapshot.table
     old = dict(zip(before.names, before.nodes, strict=True)) if before is not None else {}
+    # By identity: `Cluster` keeps the object of a node for as long as nothing about it changes.
     changed = {n for n, node in enumerate(table.nodes) if old.get(node.name) is not node}
 
     @cache

@@ -43,9 +43,11 @@ class News:
         """
         ends_s = {each.pod.uid: each.ends_s for each in now}
         for each in before:
+            # A pod that is gone ended now.
             if ends_s.get(each.pod.uid, wall_s) + early_by_s < each.ends_s:
                 self.earlier[node] = max(each.ends_s, self.earlier.get(node, each.ends_s))
                 self.anywhere |= _keeps_others_off(each.pod)
+        # Reservations name whom they wait for, and a name of what is gone must not stay in a message.
         self.left.update(each.group or each.pod.key for each in before if each.pod.uid not in ends_s)
         self.emptied |= bool(before) and not now
 
@@ -62,6 +64,7 @@ class News:
             name: [each.pod for each in on.get(name, ()) if each.ends_s < before_s]
             for name, before_s in self.earlier.items()
         }
+        # What kept others off elsewhere is on no node that could be looked at.
         return self.anywhere or takes_one(shapes, snapshot, over_by_then)
 
 
@@ -74,6 +77,7 @@ def takes_one(shapes: Collection[Shape], snapshot: Snapshot, without: Mapping[st
         return True
     nodes = [name for name in without if name in snapshot.table.index]
     index = np.array([snapshot.table.index[name] for name in nodes], dtype=np.int64)
+    # An indexed copy: the snapshot itself is never changed.
     free = snapshot.free[:, index]
     for column, name in enumerate(nodes):
         for resource, amount in (each for pod in without[name] for each in pod.shape.requests):

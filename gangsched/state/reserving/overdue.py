@@ -42,8 +42,10 @@ class Overdue:
 
     def committed(self, verdict: Verdict, standing: Iterable[Reserved]) -> None:
         """Record a committed verdict, and the reservations at that time."""
+        # Only who got in by a declared run time owes it to a head (H11).
         if self._after_s is None or verdict.how is not How.SHORT:
             return
+        # A fence has no start that an overrun could delay.
         timed = [each for each in standing if not each.is_fence and each.group != verdict.group]
         for bind in verdict.binds:
             heads = frozenset(each.group for each in timed if bind.node in each.nodes)
@@ -58,13 +60,16 @@ class Overdue:
         found: dict[str, set[str]] = {}
         for uid, heads in list(self._heads_of.items()):
             member = self._members.get(uid)
+            # It has left the room, and its successor under the same name has another uid.
             if member is None or member.state not in STARTED:
                 del self._heads_of[uid]
             elif self._is_overdue(member, wall_s):
                 for head in heads & self._registry.groups.keys():
+                    # A gang that loses a member for this would hold the rest of its room without using it.
                     found.setdefault(head, set()).update(self._whole(member))
         before, self.heads = self.heads, {head: frozenset(uids) for head, uids in found.items()}
         for head, uids in self.heads.items():
+            # Only where an eviction became possible: the head was planned beside the others already.
             if not uids <= before.get(head, frozenset()):
                 self._queue.activate(head, QueueCause.OVERRUN)
 

@@ -57,6 +57,7 @@ class Overruns:
 
     def note(self, pod: Pod, gang: GangRecord | None) -> None:
         """Update a new or changed pod, or a pod whose gang changed; most pods have no run time or have not started."""
+        # A run time begins when the kubelet starts the pod, not with the bind.
         if not pod.start_s or pod.scheduler_name not in self._names:
             return
         stated_s = run_time_s(pod.run_time_metadata, _stated_by(gang), self._default_s)
@@ -64,6 +65,7 @@ class Overruns:
         if end_s == math.inf:
             self._end_of.pop(pod.uid, None)  # the statement may have been taken back
             return
+        # Nearly every update of a pod; a heap entry for each would make it grow with the kubelet's writes.
         if self._end_of.get(pod.uid) == end_s:
             return
         self._end_of[pod.uid] = end_s
@@ -74,11 +76,13 @@ class Overruns:
     def due(self, now_s: float, wall_s: float) -> list[RecordEvent]:
         """Events of groups that exceeded their run time since the last call; `wall_s` is in epoch seconds."""
         self._now_to_wall_s = wall_s - now_s
+        # What was over before was reported by the process before (an Event, which is not read back).
         since_s = self._since_s = wall_s if self._since_s is None else self._since_s
         events = []
         while self._ends and self._ends[0][0] <= wall_s:
             end_s, uid = heapq.heappop(self._ends)
             member = self._members.get(uid)
+            # An outdated entry: the run time was edited, and its new end has an entry of its own.
             if member is None or self._end_of.get(uid) != end_s:
                 continue
             stated = self._run_time(member)
@@ -114,7 +118,9 @@ class Overruns:
             if namespace not in self._ignored_until_s:
                 yield self._ignored_event(member, until_s)
             self._ignored_until_s[namespace] = until_s
+            # As long as the pod runs on, its namespace stays ignored: look again before that ends.
             again.append((until_s - 1.0, uid))
+        # After the loop, which would else take the same entries again and again where `ignore_s` is short.
         for entry in again:
             heapq.heappush(self._much_later, entry)
         for namespace in [each for each, until_s in self._ignored_until_s.items() if until_s <= wall_s]:

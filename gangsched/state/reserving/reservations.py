@@ -119,10 +119,12 @@ class StandingReservations:
         self.changed(groups)
         for group in groups.values():
             self._ineligible.remove(group)
+        # No plan decides a group that is gone, so nothing else would make one that gives back its room.
         self._gone = self._gone or any(each.group in groups for each in self.standing)
 
     def left(self, group_id: str) -> None:
         """Remove a group without waiting pods, which plans do not decide."""
+        # Its PodGroup stays, so the group is known; its room was kept for a second longer than needed.
         self._gone = self._gone or any(each.group == group_id for each in self.standing)
 
     def cluster_changed(
@@ -161,6 +163,7 @@ class StandingReservations:
         """Apply a committed verdict; if the group gained or lost a reservation, it is examined again."""
         moved = verdict.binds or verdict.holds or verdict.releases
         group, head = self._registry.groups[verdict.group], None
+        # A head waits for room and nothing else: other refusals end without anybody making room (H3).
         if not moved and verdict.reason in REFUSED_FOR_ROOM:
             head = head_of(self._registry.group(verdict.group, now_s))
         if moved:
@@ -183,10 +186,12 @@ class StandingReservations:
         if not self.on() or not (ready or self.standing or self.waiting or self._ineligible):
             return None
         self._behind_s = wall_s - now_s
+        # A pod that outlasts its expected end moves every reservation that counted on it.
         passed = bool(self.standing) and self._ends.passes_s <= wall_s
         self._look_again(now_s, wall_s)
         self._fences.look(self.standing, now_s)
         ended = self._fences.over(wall_s)
+        # Those of the last second first: a few are made in each plan, and new causes must not starve the rest.
         if self._later and not self._now and now_s >= self._made_s + EVERY_S:
             self._now, self._later, self._made_s = self._later, set(), now_s
         in_turn = {group.id for group in ready if not group.unchanged}  # no plan decides about the others
@@ -205,6 +210,8 @@ class StandingReservations:
             stale=frozenset(self._now),
             waiting=tuple(self._registry.group(group_id, now_s) for group_id in sorted(ids)),
             known={each.id: why for each in about if (why := _why_not(each)) is not None},
+            # After a restart all at once: until they stand, others would start on what was promised by the process
+            # before (H16).
             made_at_most=max(MADE_AT_MOST, self._limits.reservations if self._is_first_plan else 0),
             ended=ended,
         )
@@ -230,12 +237,14 @@ class StandingReservations:
             self._forget_s = now_s + FORGET_S
         elif now_s >= self._forget_s:
             self._forget_s = now_s + FORGET_S
+            # Occupants hold pods, and through them shapes; without a reservation nobody asks for their changes.
             self._ends.forget_gone()
             self.cache.clear()
 
     def _look_again(self, now_s: float, wall_s: float) -> None:
         """See what has changed since the last plan that a reservation rests on."""
         snapshot = self._cluster.snapshot()
+        # Another table is other nodes or labels; another overhead, less room on a node that is otherwise empty.
         if snapshot.table is not self._table or snapshot.overhead is not self._overhead:
             self._table, self._overhead = snapshot.table, snapshot.overhead
             self._later.update(each.group for each in self.standing)
@@ -256,6 +265,7 @@ class StandingReservations:
         self._is_outdated |= any(blocker.id in news.left for each in self.standing for blocker in each.waits_for)
         asked, ends_known = set().union(*shapes), self._ends.passes_s < math.inf
         if news.may_help(asked, self._cluster.snapshot(), on, ends_known=ends_known):
+            # Which of the examined it helps would take as long to find as examining them.
             self._forget_if(lambda _: True)
             self._later.update(each.group for each in self.standing)
             return
@@ -289,6 +299,7 @@ class StandingReservations:
 
     def _candidates(self) -> list[GroupRecord]:
         """Groups that may be heads and have no reservation; found anew only when others wait or stand than before."""
+        # With 2,000 waiting groups each plan looked for eight among them; now only a plan after a change does.
         if self._found_for != self.waiting.version or self._found_beside is not self.standing:
             for group in self._found:
                 if group.entitlement is Entitlement.CANDIDATE:
@@ -321,11 +332,14 @@ class StandingReservations:
         """Record the reservations of a plan."""
         before, self.standing = self.standing, answer.standing
         self._fences.look(self.standing, now_s)
+        # While any reservation stands, groups are woken in another order (H9).
         if self._shortest_first(before) != self._shortest_first(self.standing):
             self._queue.rerank(lambda group_id: self._rank_of(group_id, now_s))
         stays = {each.group for each in self.standing}
+        # Who was too far behind may have moved up.
         if {each.group for each in before} != stays:
             self._forget_if(lambda why: why.why in _BY_NUMBER)
+        # What the plan found outdated and was not asked about waits for its second, as any other.
         self._later = (self._later | (answer.stale - self._now)) & stays
         self._now &= answer.stale & stays
         self._gone = self._is_first_plan = self._is_outdated = False
@@ -338,6 +352,8 @@ class StandingReservations:
                 if why.why in _BY_NUMBER and group.entitlement is not Entitlement.CANDIDATE:
                     continue  # counted anew in no time, while thousands of such facts were forgotten at each event
                 self._examined.add(group)
+                # A search for devices goes on over several plans; without this nothing would call for the next one
+                # (H5).
                 again_s = self.wall_s(now_s) + EVERY_S if why.why is NotEntitled.SEARCHING else why.until_s
                 self._over.set(group_id, again_s)
                 group.not_reserved = replace(why, until_s=again_s)
@@ -349,6 +365,7 @@ class StandingReservations:
             self._queue.wake(self._cluster.snapshot(), freed)
         for group_id in _overtaking(before, self.standing):
             group = self._registry.groups.get(group_id)
+            # Others were refused for room that a reservation before them does not give back.
             if group is not None and group.verdict is not None and group.verdict.kept_for is not None:
                 self._queue.activate(group_id, QueueCause.RESERVATIONS_CHANGED)
 
@@ -393,6 +410,7 @@ def _rooms(standing: Iterable[Reserved]) -> list[tuple[Any, ...]]:
 
 
 def _rank_of(each: Reserved) -> HeadRank:
+    # Comparable to `heads.rank`; the second and third part are those of an ordinary head.
     return -each.priority, True, True, each.since_s, each.group
 
 
@@ -402,6 +420,7 @@ def _freed(before: Iterable[Reserved], after: Iterable[Reserved]) -> set[str]:
     freed: set[str] = set()
     for old in before:
         new = now.get(old.group)
+        # A later start lets more groups end before it.
         if new is None or old.is_fence != new.is_fence or new.at_s > old.at_s:
             freed |= set(old.nodes)
         else:  # the same nodes may be kept for fewer of its pods

@@ -31,6 +31,7 @@ class Waiting:
 
     def put(self, group: GroupRecord, namespace: str, rank: HeadRank, cause: EntitlementCause) -> None:
         """Add a group that was refused for room, or may be a head again."""
+        # A group that is refused again with the same rank changes nothing, and `version` would call for another search.
         if group.awaits_room and group.head == (namespace, rank):
             return
         if group.awaits_room:
@@ -68,6 +69,7 @@ class Waiting:
             islice(self._until(before(namespace), ranks, skip), of_each)
             for namespace, ranks in self._by_namespace.items()
         )
+        # Merged lazily: of each namespace only the first are looked at, whoever queues thousands behind them.
         return [group for *_, group in islice(merge(*each), number)]
 
     def _until(self, end: HeadRank | None, ranks: list[HeadRank], skip: Callable[[str], bool]) -> Iterator[HeadRank]:
