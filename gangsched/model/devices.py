@@ -21,7 +21,7 @@ Attribute: TypeAlias = tuple[str, bool | int | str]
 Counter: TypeAlias = tuple[str, str]
 """Counter set and name of the counter, within a pool."""
 
-MOST_DEVICES_OF_A_CLAIM = 32
+MOST_DEVICES_OF_A_CLAIM = 32  # the API server's limit of results (AllocationResultsMaxSize)
 CLASS_PREFIX = "deviceclass.resource.kubernetes.io/"
 """Each class serves the extended resource with this prefix and the name of the class."""
 EXTENDED_CLAIM = "resource.kubernetes.io/extended-resource-claim"

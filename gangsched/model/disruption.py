@@ -36,4 +36,5 @@ class PodDisruptionBudget(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     def covers(self, pod: Pod) -> bool:
         """Whether an eviction of the pod counts against the budget."""
+        # A PodDisruptionBudget never reaches into another namespace, whatever its selector matches.
         return pod.namespace == self.namespace and selects(self.selector, pod.labels)

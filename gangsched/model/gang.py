@@ -151,6 +151,7 @@ class Gang:
     @property
     def least(self) -> int:
         """The number of members that a start needs room for: with members to come all of them."""
+        # A start without room for all of them would leave a leader that waits beside what runs (B8).
         return self.total if self.to_come else self.min_member
 
     @property
@@ -171,6 +172,7 @@ class Gang:
     @property
     def quorum(self) -> int:
         """The number of members that P1 compares with `min_member`."""
+        # Before its first start, pods that have succeeded are leftovers of another job (P1).
         done = self.succeeded if self.free_running else 0
         waiting = len(self.pending) + len(self.retry) + len(self.kept) + len(self.held)
         return waiting + self.bound + done
@@ -224,6 +226,7 @@ class Group:
         """Whether all gangs of the group are in the namespace of `key`, an object or a group, so that messages to the
         group may name it.
         """
+        # A group of two namespaces is told numbers instead: each message goes to all of its gangs.
         return self.namespaces == {namespace_of(key)}
 
     @property
@@ -266,6 +269,7 @@ class Group:
 
 def namespace_of(key: str) -> str:
     """Namespace of a gang or group, by its id."""
+    # Ids of plain pods and trees have a prefix that no namespace can have, as it contains a colon.
     return key.removeprefix(PLAIN).removeprefix(TREE).partition("/")[0]
 
 

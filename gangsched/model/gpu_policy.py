@@ -44,6 +44,7 @@ class GpuPolicy:
 
     def is_accelerator(self, name: str) -> bool:
         """Whether `name` is an accelerator resource."""
+        # The setting only adds: a built-in accelerator that were none would let its nodes fill up with other pods.
         return name in self.accelerators or resources.is_accelerator(name)
 
 

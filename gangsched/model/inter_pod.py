@@ -37,6 +37,7 @@ def selects(selector: Selector, labels: Mapping[str, str]) -> bool:
             case "In":
                 holds = value is not None and value in requirement.values
             case "NotIn":
+                # As in labels.Requirement: an object without the key matches NotIn.
                 holds = value is None or value not in requirement.values
             case "Exists":
                 holds = value is not None
@@ -59,6 +60,7 @@ class HostPort(msgspec.Struct, frozen=True, gc=False):
     def conflicts(self, other: HostPort) -> bool:
         """Whether the two ports cannot both be used on one node (kube-scheduler HostPortInfo)."""
         return (
+            # Only IPv4's wildcard is one here, as in kube-scheduler's HostPortInfo.
             self.port == other.port
             and self.protocol == other.protocol
             and (self.ip == other.ip or ANY_IP in {self.ip, other.ip})

@@ -49,12 +49,15 @@ class ColumnLayout(NamedTuple):
         sums = np.zeros(self.shape, dtype=np.int64)
         alike: dict[ResourceVector, list[int]] = {}
         for node, requests in asked:
+            # A node that is gone has no column; whoever was promised room there is told so by the state.
             if node in self.nodes:
                 alike.setdefault(requests, []).append(self.nodes[node])
         for requests, nodes in alike.items():
             for name, amount in requests:
                 row = self.resources.get(name)
                 if row is not None:
+                    # `add.at`, because a node may be listed more than once, of which plain indexing would count only
+                    # the last.
                     np.add.at(sums[row], nodes, amount)
         return sums
 
@@ -101,6 +104,7 @@ class NominatedRoom:
                 if each is None:
                     continue
                 moves.setdefault(each.pod.priority, []).append((key, each, sign))
+                # The mapping of a group is shared with earlier objects until something in it changes.
                 if each.group not in own:
                     own.add(each.group)
                     by_group[each.group] = dict(by_group.get(each.group, {}))
@@ -113,6 +117,8 @@ class NominatedRoom:
         for priority, listed in moves.items():
             level = levels.get(priority)
             if level is None:
+                # In the layout of now: resources only ever get more rows, and other nodes make all promises be read
+                # again (`RoomBook`).
                 level = NominatedLevel(priority, np.zeros(layout.shape, np.int64), np.zeros(layout.shape, np.int64))
             levels[priority] = _moved(level, listed, layout)
         return NominatedRoom(
@@ -132,6 +138,7 @@ def _moved(level: NominatedLevel, moves: Sequence[tuple[str, Nomination, int]], 
             del filtered[key]
     for sign in (1, -1):
         alike = [each for _, each, of in moves if of == sign]
+        # New arrays: a snapshot that plans use now has the old ones.
         asked = asked + sign * layout.sums((each.node, each.pod.shape.requests) for each in alike)
         in_use = in_use + sign * layout.sums((each.node, each.freed) for each in alike)
     asked.flags.writeable = in_use.flags.writeable = False

@@ -243,6 +243,7 @@ class Pod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         """Whether other pods cannot use its room while the node exists: true of DaemonSet pods and mirrors of static
         pods.
         """
+        # A DaemonSet replaces its pod on the same node at once; a static pod is the kubelet's own.
         return self.mirror or self.controller_kind in DAEMON_KINDS
 
     @property
@@ -262,9 +263,11 @@ def stand_in(uid: str, namespace: str, name: str, node: str) -> Pod:
         namespace=namespace,
         name=name,
         creation_s=0,
+        # What it asks for is unknown, so that a placement beside it could be refused by the kubelet.
         shape=TAKES_ALL,
         node_name=node,
         phase=Phase.RUNNING,
+        # As a mirror pod it is never a victim, and reservations do not count on its room.
         mirror=True,
     )
 
@@ -380,4 +383,5 @@ class PodGroup(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def declaration(self) -> PodGroup:
         """All that users declare in the PodGroup, without its status; equal until a user changes it."""
+        # The status is mostly our own writing: each write would else look like an edit of the user.
         return msgspec.structs.replace(self, status={}, resource_version="")

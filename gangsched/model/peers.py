@@ -46,6 +46,7 @@ class Selectors:
     __slots__ = ("_by_label",)
 
     def __init__(self, selectors: Iterable[Labels] = ()) -> None:
+        # Sorted, so that the same Services always give the same index and, where it is cut off, the same answer.
         distinct = sorted(set(selectors), key=sorted)
         uses = Counter(label for selector in distinct for label in selector)
         self._by_label: dict[tuple[str, str], list[Labels]] = {}

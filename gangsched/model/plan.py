@@ -84,6 +84,8 @@ class Verdict:
 
     def carried_out(self) -> Verdict:
         """The verdict as it is stored after its commit: without copies of the placed pods."""
+        # Verdicts of thousands of waiting groups are kept until the next one: pods in them would outlive their
+        # deletion.
         return replace(self, binds=(), holds=(), rooms=(), releases=(), sent=len(self.binds))
 
     @property
@@ -100,6 +102,7 @@ class Verdict:
         """Whether both verdicts lead to the same reports, ignoring the number of rounds."""
         kept, others = self.kept_for, other.kept_for
         alike = kept is others or (kept is not None and others is not None and kept.tells_the_same(others))
+        # `needs` and `preemption` are for the queue; what users read of them is in these texts already.
         return alike and (self.told, self.gangs, self.notes) == (other.told, other.gangs, other.notes)
 
     def of_gang(self, gang: str) -> Refusal:

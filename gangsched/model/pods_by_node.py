@@ -37,6 +37,7 @@ class ResolvedTerm:
 
     def matches(self, pod: Pod) -> bool:
         """Whether the term selects `pod`."""
+        # The cheap comparison first: most pods are of other namespaces.
         if self.namespaces is not None and pod.namespace not in self.namespaces:
             return False
         return selects(self.selector, pod.labels)
@@ -72,6 +73,7 @@ class OwnedBy:
 
     def counts(self, pod: Pod) -> bool:
         """Whether the question counts `pod`."""
+        # By identity: shapes are interned by the decoder.
         return pod.shape is self.owner[0] and pod.namespace == self.owner[1]
 
 

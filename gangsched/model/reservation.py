@@ -99,6 +99,7 @@ class Reserved:
     @property
     def is_promised(self) -> bool:
         """Whether a latest start time was promised to the group."""
+        # Only the first head: the times of others move whenever one before them starts or grows (H13).
         return self.first and self.promised_s < math.inf
 
 
@@ -154,6 +155,7 @@ class KeptFor:
         """Whether both would be reported in the same way. The run time does not matter, because it gets a little
         shorter with each plan.
         """
+        # Within a minute, as the sentence has it: each plan would else be a new condition.
         return abs(self.until_s - other.until_s) < 60 and self.run_time_s // 60 == other.run_time_s // 60
 
 

@@ -117,6 +117,7 @@ def parse_nanos(text: str) -> int:
 
 @lru_cache(maxsize=16_384)
 def _parse(text: str, decimals: int) -> int:
+    # The common case without a regular expression; with 15 digits and three or nine decimals no limit is near.
     if text.isascii() and text.isdigit() and len(text) <= 15:
         return int(text) * int(10**decimals)
     text = text.strip()
@@ -137,6 +138,7 @@ def _parse(text: str, decimals: int) -> int:
 
 def _scaled(digits: int, *, factor: int, exponent: int, limit: int) -> int:
     """`digits * factor * 10**exponent` rounded up and capped, without computing huge powers."""
+    # Before the exponents, as 0e99 is zero and must not saturate.
     if digits == 0:
         return 0
     if exponent >= _BEYOND_ANY_LIMIT:
@@ -210,6 +212,7 @@ def pod_requests(
         sidecars: dict[str, int] = {}
         peak: dict[str, int] = {}
         for requests, restart_always in init_containers:
+            # A sidecar starts before the init containers after it and runs beside them, so it is in both sums.
             if restart_always:
                 _add_into(total, requests)
                 _add_into(sidecars, requests)
@@ -218,6 +221,7 @@ def pod_requests(
                 _add_into(running, requests)
                 _raise_to(peak, running)
         _raise_to(total, peak)
+    # As the API server validates it: these may be stated for the whole pod, and replace the sum of the containers.
     total.update(
         (name, amount) for name, amount in pod_level if name in {CPU, MEMORY} or name.startswith(HUGEPAGES_PREFIX)
     )

@@ -80,6 +80,7 @@ class NodeTable:
         """Build a table of `nodes`, sorted by name; cached facts about packings are taken over from the table
         `before`.
         """
+        # Sorted: the lowest index breaks ties in scoring, and must not depend on the order of a list or watch.
         ordered = tuple(sorted(nodes, key=lambda node: node.name))
         names = tuple(node.name for node in ordered)
         tainted: dict[tuple[Taint, ...], list[int]] = {}  # nodes of one pool have the same taints: few lists
@@ -89,6 +90,7 @@ class NodeTable:
         schedulable = np.array([not node.unschedulable for node in ordered], dtype=np.bool_)
         schedulable.flags.writeable = False
         indices = {taints: np.array(nodes) for taints, nodes in tainted.items()}
+        # Keyed by content, so they hold whatever the nodes are; all other caches begin empty with the table.
         packings = before.packings if before is not None else {}
         index_of = {name: index for index, name in enumerate(names)}
         return cls(ordered, names, index_of, indices, schedulable, packings=packings)
@@ -147,6 +149,7 @@ class Snapshot:
         """`room[r][n]` of an empty cluster: only pods that end with their node (DaemonSets, mirror pods) still use
         room. Read-only.
         """
+        # At 0, since DaemonSets bound past the scheduler may use more than there is.
         return self.allocatable if self.overhead is None else np.maximum(self.allocatable - self.overhead, 0)
 
     @property

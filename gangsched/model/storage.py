@@ -202,6 +202,7 @@ class Selection(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     @property
     def waits(self) -> bool:
         """Whether the bind must wait until the watch shows the claim as decided."""
+        # A claim that has its devices only gets one more consumer, which is written right before the bind.
         return not self.reserve or self.allocation is not None or self.follows
 
     @property

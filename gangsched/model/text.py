@@ -18,6 +18,7 @@ def cut(text: str) -> str:
     if len(raw) <= MESSAGE_BYTES:
         return text
     room = MESSAGE_BYTES - len(_left_out(len(text)).encode())
+    # A cut may be within a character of several bytes, whose rest is dropped.
     kept = raw[:room].decode(errors="ignore")
     return kept + _left_out(len(text) - len(kept))
 

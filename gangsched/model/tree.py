@@ -77,6 +77,7 @@ def least_members(part: Part, minimum: Callable[[str], int]) -> int:
     """The fewest pods with which a part has its minimum; `minimum` says so of a gang."""
     if isinstance(part, str):
         return minimum(part)
+    # The children that start together may be any, so the smallest are the fewest pods.
     least = sorted(least_members(child, minimum) for child in part.children)
     return sum(least[: part.min_children])
 
