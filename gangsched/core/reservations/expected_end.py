@@ -19,5 +19,6 @@ def expected_end_s(started_s: float, run_time_s: float, now_s: float) -> float:
     """
     end_s = started_s + run_time_s
     while end_s <= now_s:
+        # Doubled, so that a pod without an end moves its reservation ever more seldom.
         end_s = max(end_s + (end_s - started_s), end_s + OVERRUN_STEP_S)
     return end_s

@@ -43,8 +43,10 @@ class HeadDomains:
         demand, domains = Demand.of(head.group, head.gangs, ledger), Domains.required(head.group, ledger.table)
         if domains is None or domains.outer is not domains.level or not head.group.strict:
             return None
+        # Pods of one shape are decided by sums: what adds up in a domain also fits there.
         if len(demand.items) < 2 or demand.slices is not None or not (demand.is_exact and demand.only_room):
             return None
+        # Members that run already tie the others to their domain.
         home, size = domains.level.common(member_nodes(head.group, ledger.table)), domains.level.size
         allowed = np.ones(size, dtype=np.bool_) if home is None else np.arange(size) == home
         return cls(demand, domains, allowed, Demand.of(head.group, head.gangs, empty).room > 0)
@@ -62,12 +64,15 @@ class HeadDomains:
         begin, width = low, FIRST_ENDS
         at = begin
         try:
+            # The round at the time that is found needs work, too.
             with ledger.work.at_most(ledger.work.left / 2):
                 while begin < number:
                     end = min(begin + width, number)
                     ledger.work.charge(50 + (pods + len(self.demand.items) * len(ledger.table)) // 50)
+                    # The window's last moment: a domain that sums refuse there holds the head nowhere in the window.
                     free = ledger.free + timeline.freed(np.flatnonzero(when < end), sums.rows)
                     left = np.flatnonzero(sums.by_domain(free) & self.allowed)
+                    # By time: the first domain that holds the head has the earliest end of all that may.
                     heap = [(begin, domain) for domain in left.tolist()]
                     while heap:
                         at, domain = heappop(heap)
@@ -79,6 +84,7 @@ class HeadDomains:
                             heappush(heap, (int(later.min()), domain))
                     at = begin = end
                     width *= 4
+        # Everything before `at` is refuted, so it is a lower bound, as the one that sums gave.
         except OutOfWork:
             pass
         return at

@@ -67,6 +67,7 @@ class HeadSums:
         """For each required domain, whether the totals of `free[r][n]` suffice; one entry for all nodes if no domain is
         required.
         """
+        # Without the debts of overcommitted nodes, which take nothing from what others have free.
         if any(int(np.maximum(free[row][nodes], 0).sum()) < amount for row, amount, nodes in self._least):
             return np.zeros(1, dtype=np.bool_)
         fits = [self._per_domain(ask, room(ask.shape, free, self._resources)) for ask in self._asks]
@@ -98,11 +99,14 @@ def _asks(head: Head, empty: Ledger) -> list[_Ask]:
     for shape in total:
         name, amount = empty.packed_by(shape)
         least: tuple[tuple[int, int], ...] = ()
+        # Only if all pods must be placed: with members to spare, the smaller shapes may be the ones that start.
         if name and all_needed and len(total) > 1:
+            # Shapes whose nodes are all among these: what they take, they take here.
             inside = [other for other in total if not (nodes[other] & ~nodes[shape]).any()]
             asked = [(total[other], dict(other.requests).get(name, 0)) for other in inside]
             least = tuple((a, sum(count * (each // a) for count, each in asked)) for a in sorted({1, amount}))
         of_gangs = np.array([count[shape] for count in counts], dtype=np.int64)
+        # A required GPU product restricts only pods with accelerators (`Domains.required`).
         kept = by_topology or bool(name)
         made.append(_Ask(shape, of_gangs, nodes[shape], kept, empty.resources.get(name, 0), least))
     return made

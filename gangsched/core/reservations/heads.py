@@ -72,6 +72,8 @@ def empty_ledger(snapshot: Snapshot, policy: GpuPolicy | None = None, work: Work
     A gang that needs room used by DaemonSet pods can never start, so no room is reserved for it.
     """
     nobody, storage = PodsByNode(namespaces=snapshot.pods_by_node.namespaces), snapshot.storage
+    # Without holders: claims of running pods would make devices in use look like devices that do not exist (decision
+    # 99).
     if storage.allocator is not None:
         storage = replace(storage, allocator=emptied(storage.allocator))
     made = replace(snapshot, free=snapshot.emptied(), pods_by_node=nobody, storage=storage)
@@ -80,6 +82,7 @@ def empty_ledger(snapshot: Snapshot, policy: GpuPolicy | None = None, work: Work
 
 def head_of(group: Group) -> Head | None:
     """The group as a candidate for a reservation; None if it lacks no room, or waits for another group (D1)."""
+    # What it yielded to has its turn first; a reservation would take back what it gave.
     gangs = () if group.yielded_to else needed(group)
     return Head(group, gangs, waiting_since_s(gangs), group.run_time_s) if gangs else None
 
@@ -111,6 +114,8 @@ def find_heads(
         group_id = head.group.id
         why = (known or {}).get(group_id)
         if why is None and group_id not in entitled:
+            # Before the numbers: it stays true for an hour or more, whatever becomes of the other reservations
+            # (decision 21).
             why = too_young(head, empty, limits, wall_s=wall_s)
         why = why or _not_by_number(head, heads, used, limits)
         if why is None and group_id not in entitled:
@@ -121,6 +126,7 @@ def find_heads(
             try:
                 why = impossible(head, empty)
             except OutOfWork:
+                # Nothing was found in this plan, whose work went to others: the next one begins with all of it.
                 if not found:
                     raise
                 looks = 0  # the next plan goes on from what was found
@@ -157,6 +163,7 @@ def needed(group: Group) -> tuple[Gang, ...]:
 
     Pods whose bind failed start alone (B3), so a gang with only such pods is not below its minimum.
     """
+    # While a gang lacks its minimum, single members are of no use to it.
     below = tuple(_its_minimum(gang, lack) for gang in group.gangs if gang.pending and (lack := missing(gang, 0)))
     if below:
         return below
@@ -170,6 +177,7 @@ def needed(group: Group) -> tuple[Gang, ...]:
             plain=False,
             satisfied=False,
             mode=Mode.STRICT,
+            # So that a round needs exactly this one, whatever of its gang runs.
             match_policy=MatchPolicy.ONLY_WAITING,
             min_member=1,
             total=1,
@@ -194,6 +202,7 @@ def waiting_since_s(gangs: Sequence[Gang]) -> int:
 
     So neither an old PodGroup without pods nor a raised minimum counts as waiting.
     """
+    # By creation and not by arrival here, so that a restart finds the same order (H16).
     return max(max(pod.creation_s for pod in _oldest(gang.pending, missing(gang, 0))) for gang in gangs)
 
 
@@ -219,6 +228,7 @@ def impossible(head: Head, empty: Ledger) -> NotReserved | None:
     If the check takes more work than a plan has, the answer is `too_much_work`. Raises OutOfWork if less is left in
     this plan.
     """
+    # Raises where less is left: begun and not ended, the round would have to begin again in the next plan.
     empty.work.reserved(WORK)
     try:
         with empty.work.at_most(WORK):
@@ -261,6 +271,7 @@ def _needs_whole_node(counts: Mapping[Shape, int], group: Group, empty: Ledger) 
         name, amount = empty.packed_by(shape)
         takes = usable(shape, group, empty)
         offered = empty.allocatable[empty.resources[name]] if name in empty.resources else takes
+        # Of nodes that it may use: a pool of larger nodes that is closed to it makes no pod small.
         largest[name] = max(largest.get(name, 0), int(offered[takes > 0].max(initial=0)))
         total[name] += amount * count
         if name and amount >= largest[name]:

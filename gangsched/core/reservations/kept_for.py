@@ -32,6 +32,7 @@ def kept_for(
 
     `needs` is what the group was refused for.
     """
+    # Where room is too little for whomever it is kept, no reservation is to blame.
     if not backfill.binds(group) or (needs and _room(needs[0].shape, ledger) < needs[0].count):
         return None
     asks = tuple(
@@ -54,10 +55,12 @@ def _kept_for(
 ) -> KeptFor | None:
     if _enough(asks, group, ledger):
         return None
+    # Nominations still count: what is promised by preemption no run time opens.
     with ledger.promises.without_reservations():
         if not _enough(asks, group, ledger):
             return None
     times_s = backfill.times_s(group)
+    # The latest first: the longest run time that would do is the easiest to keep.
     for at_s in times_s:
         ends_in_time = tuple(replace(gang, run_time_s=at_s - wall_s) for gang in group.gangs)
         if wall_s < at_s and _enough(asks, replace(group, gangs=ends_in_time), ledger):

@@ -91,9 +91,11 @@ def make_reservations(
             found = old = known.get(head.group.id)
             if anew is None or head.group.id in anew:
                 found = _anew(head, old, made, ledger, empty, timeline, limits, wall_s=wall_s)
+                # The same object, by which caches of later plans recognise it (`records`).
                 if found is not None and old is not None and found.is_as(old):
                     found = old
                 if found is None:
+                    # Found possible when it became a head; nodes may have gone since.
                     others[head.group.id] = impossible(head, empty) or _without_time(head, limits, wall_s)
             if found is not None and not _within_share(found, made, ledger, limits):
                 others[head.group.id], found = NotReserved(why=NotEntitled.SHARE), None
@@ -102,6 +104,7 @@ def make_reservations(
             made.reservations.append(found if found.head is head else replace(found, head=head))
             if found.is_fence:
                 made.fenced |= {ledger.table.names[node] for node in found.nodes}
+            # Later heads see its room in use from its start to its own expected end, and free after that.
             if found.placements:
                 _reserve(found.placements, ledger)
                 timeline = timeline.with_reserved(found.placements, found.at_s, found.at_s + head.run_time_s)
@@ -126,13 +129,17 @@ def _anew(
     wall_s: float,
 ) -> Reservation | None:
     """One beside those `made` before it: an earlier one than the `old` one, that one, a later one, or else a fence."""
+    # A fence has its nodes as a whole, for as long as it stands.
     apart = replace(head, group=replace(head.group, avoid=head.group.avoid | made.fenced))
     until_s, same = wall_s + limits.horizon_s, None
     if old is not None and wall_s <= old.at_s < math.inf:
+        # The bounded search below may miss the time that the head has: it would then be told a later one for no reason.
         same = _at_time(apart, ledger, timeline, old.at_s)
+        # Strictly before: at the same time other nodes would be as good, and places would jump about.
         until_s = until_s if same is None else math.nextafter(old.at_s, 0)
     found = find_time(apart, ledger, empty, timeline, until_s=until_s) or same
     if found is None and wall_s - head.since_s >= limits.fence_after_s:
+        # A fence closes nodes to everybody behind it, and earlier heads were promised theirs.
         others = {ledger.table.names[node] for each in made.reservations for node in each.nodes}
         apart = replace(head, group=replace(head.group, avoid=head.group.avoid | others))
         kept = frozenset(ledger.table.names[node] for node in (old.nodes if old is not None and old.is_fence else ()))
@@ -150,6 +157,7 @@ def _within_share(found: Reservation, standing: _Standing, ledger: Ledger, limit
         for shape, count in Counter(each.pod.shape for each in found.placements).items():
             asked.update({name: amount * count for name, amount in shape.requests})
     kinds = {name: amount for name, amount in asked.items() if ledger.policy.is_accelerator(name)}
+    # The first head may have any share: a gang of more than half of the cluster would else never get its room.
     if standing.reservations:
         for name, amount in kinds.items():
             if standing.share[name] + amount > limits.share * int(ledger.allocatable[ledger.resources[name]].sum()):
@@ -179,6 +187,7 @@ def find_time(head: Head, ledger: Ledger, empty: Ledger, timeline: Timeline, *, 
         if first > last:
             break
         try:
+            # Once there is a time, an earlier one is worth only part of what other heads need.
             with ledger.work.at_most(ledger.work.left / 2 if best and claims else math.inf):
                 found = _at_time(head, ledger, timeline, float(ends_s[at]))
         except OutOfWork:
@@ -187,6 +196,7 @@ def find_time(head: Head, ledger: Ledger, empty: Ledger, timeline: Timeline, *, 
             break
         best = found or best
         first, last = (first, at - 1) if found else (at + 1, last)
+        # After the first refusal the last end is tried: if even that fails, no bisection is needed.
         at = (first + last) // 2 if best else last
     return best
 
@@ -208,6 +218,7 @@ def _first_fitting(low: int, number: int, fits_at: Callable[[int], bool | None],
                 if found:
                     is_known = True
                 else:
+                    # Steps grow fourfold: near in most cases, and far in a few steps.
                     low, at, step = at + 1, number if at == number - 1 else min(at + step, number - 1), 4 * step
             while low < at:
                 middle = (low + at) // 2
@@ -263,6 +274,7 @@ def find_fence(
     become empty.
     """
     started_s = timeline.longest_started_s()
+    # A node without pods has no start, so its longest-running pod started at infinity.
     is_empty = np.isinf(started_s)
     was_kept = ledger.table.having(kept)
     rank = np.where(is_empty, np.where(was_kept, 0, 1), np.where(was_kept, 2, 3))
@@ -270,6 +282,7 @@ def find_fence(
     for name, row in ledger.resources.items():
         if ledger.policy.is_accelerator(name):
             in_use += ledger.allocatable[row] - ledger.free[row]
+    # lexsort takes the last key first.
     order = np.lexsort((in_use, np.where(rank == 3, -started_s, 0), rank))
     suitable = _suitable(head, empty)
     order = order[suitable[order]]
@@ -288,6 +301,7 @@ def find_fence(
     found = _fenced(head, empty, order[:low])
     if found is not None or low == high:
         return found
+    # All nodes: does any fence of the head exist at all? Only then is a shorter one worth rounds.
     found = _fenced(head, empty, order)
     for _ in range(ROUNDS - 2):
         middle = (low + high) // 2
@@ -301,6 +315,7 @@ def _least_prefix(head: Head, order: Ints, empty: Ledger) -> int:
     required = Domains.required(head.group, empty.table)
     codes = np.zeros(len(order), dtype=np.int64) if required is None else required.level.codes[order].astype(np.int64)
     by_domain = np.argsort(codes, kind="stable")
+    # -1 stands for nodes without the label, so the value before the first must be another one.
     starts = np.flatnonzero(np.diff(codes[by_domain], prepend=-2))
     sizes = np.diff(starts, append=len(order))
     enough = codes[by_domain] >= 0

@@ -104,6 +104,7 @@ class Backfill:
             self._reserved[each.nodes] = True
         self._caps: dict[tuple[_Binding, Shape], _Cap] = {}
         self._binds: dict[Hashable, _Binding] = {}
+        # The last group that was asked about: a round asks for each shape and node choice of the same group.
         self._asked: tuple[Group | None, _Binding] = (None, _Binding.of((), (), 1))
 
     def narrow(self, shape: Shape, free: Ints, group: Group) -> Ints:
@@ -132,11 +133,13 @@ class Backfill:
         if not before:
             return None
         placed = np.array(list(nodes), dtype=np.int64)
+        # Beside all reservations: the cheap answer, which most groups get.
         if not self._reserved[placed].any():
             return How.BESIDE
         there = [each for each in before if np.isin(each.nodes, placed).any()]
         if not there:
             return How.BESIDE
+        # SHORT has consequences: such a group may be evicted if it overruns (H11).
         return How.SPARE if any(each.outlived_by(self._ends_s(group)) for each in there) else How.SHORT
 
     def passed(self, group: Group, placements: Iterable[Placement]) -> None:
@@ -147,6 +150,7 @@ class Backfill:
         over_by_then = [each for each in self._kept if not each.outlived_by(ends_s)]
         if not over_by_then:
             return
+        # `add` changes the arrays that bindings were built from.
         self._binds.clear()
         self._asked = (None, _Binding.of((), (), 1))
         self._caps.clear()
@@ -159,9 +163,11 @@ class Backfill:
 
     def _before(self, group: Group) -> list[int]:
         """Numbers of the reservations that the group comes after."""
+        # A gang that lost members holds what it has for nothing until they are replaced (Q2).
         if group.broken:
             return []
         first = self._place.get(group.id, len(self._kept))
+        # A head is bound by those before it only, or two heads could block each other.
         return [number for number in range(first) if self._kept[number].priority >= group.priority]
 
     def _binding(self, group: Group) -> _Binding:
@@ -183,6 +189,7 @@ class Backfill:
     def _find(self, group: Group, key: Hashable, *, claims: bool) -> _Binding:
         ends_s = self._ends_s(group)
         numbers = tuple(number for number in self._before(group) if self._kept[number].outlived_by(ends_s))
+        # One object for equal restrictions: caps, and what the ledger recalls, are keyed by it.
         known = (each for each in self._binds.values() if (each.numbers, each.claims) == (numbers, claims))
         found = self._binds[key] = next(known, None) or _Binding.of(
             self._kept, numbers, len(self._ledger.resources), claims=claims
@@ -195,6 +202,7 @@ class Backfill:
         if known is not None:
             touched = self._ledger.touched_since(known.version)
             known.version = self._ledger.version
+            # Placements elsewhere change no reserved room, and a plan makes thousands of them.
             if not any(self._reserved[nodes].any() for nodes in touched):
                 return known.most
         most = np.full(len(self._reserved), PLENTY)

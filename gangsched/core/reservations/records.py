@@ -69,6 +69,7 @@ class Records:
         index = self._ledger.table.index
         nodes = np.array([index[name] for name in reserved.nodes if name in index], dtype=np.int64)
         placements = reserved.placements
+        # A node is gone: what was to run there has to be placed anew, and the rest stays reserved until then.
         if len(nodes) < len(reserved.nodes):
             placements = tuple(each for each in placements if each.node in index)
         return Reservation(head, reserved.at_s, np.sort(nodes), placements), len(nodes) == len(reserved.nodes)
@@ -80,11 +81,13 @@ class Records:
             return Kept(
                 group.id, group.priority, each.at_s, each.nodes, _no_change(each, self._ledger), fence=True
             ), np.zeros(0, dtype=np.int64)
+        # Heads before it that will have ended by its start leave it their room.
         beside = tuple(one for one in before if one.at_s + one.head.run_time_s > each.at_s)
         facts = (*self._facts(each), *beside)
         change, rows = self._recall("change", group.id, facts, lambda: self._change(each, beside))
         devices = {self._ledger.table.index[one.node] for one in each.placements if one.pod.claims_devices}
         at = np.array(sorted(devices), dtype=np.int64)
+        # A copy: the plan counts in it what it places, and the cached one is for the next plan.
         return Kept(group.id, group.priority, each.at_s, each.nodes, change.copy(), devices=at), rows
 
     def _change(self, each: Reservation, beside: Sequence[Reservation]) -> tuple[Ints, Ints]:
@@ -103,6 +106,7 @@ class Records:
         `stale` reservation promises no start time.
         """
         promised_s = math.inf
+        # A promise stays what it was, also where the start moved: it says whether the head is late (H8).
         if first and old is not None and old.is_promised:
             promised_s = old.promised_s
         elif first and not stale:
@@ -127,6 +131,7 @@ class Records:
             empty=sum(not on for on in there.values()) if each.is_fence else 0,
             waits_for=_waits_for(each, there, self._ledger),
         )
+        # The old object, so that the state, which compares reservations, sees no change.
         return old if old == made else made
 
     def forget(self, standing: Container[str]) -> None:
@@ -143,6 +148,7 @@ class Records:
         occupants, table = self._given.occupants(), self._ledger.table
         key = "there", each.head.group.id
         known = self._results.get(key)
+        # By identity, which is enough: all three are immutable and kept as the same object while nothing changes.
         if known is None or not (known[0] is occupants and known[1] is each and known[2] is table):
             there = tuple([occupants.get(table.names[node], ()) for node in each.nodes.tolist()])
             known = self._results[key] = occupants, each, table, there
@@ -160,6 +166,7 @@ class Records:
 
 def _waits_for(each: Reservation, there: Mapping[str, Sequence[Occupant]], ledger: Ledger) -> tuple[Blocker, ...]:
     """Who must end on its nodes before it starts, the last to end first."""
+    # Nodes with enough room wait for nobody, although pods run on them.
     short = set(there) if each.is_fence else _short(each, ledger)
     found = [on for node in sorted(short) for on in there[node] if each.is_fence or on.ends_s <= each.at_s]
     found.sort(key=lambda on: (-on.ends_s, on.group, on.pod.key))

@@ -73,11 +73,13 @@ class Standing:
         self._left = reserving.made_at_most
         self._looks = LOOKS
         self._units = WORK
+        # Beyond the plan's own bound, or a plan that is busy with groups would never make a reservation.
         self._most = most + WORK / 2
         self._placed: list[tuple[tuple[Placement, ...], float]] = []
         # The order matters below: heads are read before their reservations, and these before what they restrict.
         stands = [each for each in reserving.standing if each.group not in reserving.ended]
         self._before = {each.group: each for each in stands}
+        # Where one ends, those after it may start earlier.
         self._stale = set(self._before if reserving.ended else reserving.stale)
         self._made: set[str] = set()
         self._kept_off: dict[Reservation, None] = {}  # those beside which groups had their turn
@@ -88,6 +90,7 @@ class Standing:
         heads = ((group_id, self._head_of(known[group_id])) for group_id in known if self._may_be_head(group_id))
         self._heads: dict[str, Head] = {group_id: head for group_id, head in heads if head is not None}
         self._entitled |= self._that_fit()
+        # An older group may have become entitled since; the one that was promised its start stays first (H4).
         self._first = next((each.group for each in stands if each.first and self._waits_as_long(each)), "")
         self._reservations = list(self._read(stands))
         self._lost(each for each in self._before if each not in {one.head.group.id for one in self._reservations})
@@ -132,6 +135,7 @@ class Standing:
 
     def turn(self, group: Group, verdict: Verdict) -> Verdict:
         """Adapt the verdict to the reservations; a refused head gets its reservation here."""
+        # Reservations that come and go within one plan also kept this group out: the state wakes it for their nodes.
         self._kept_off |= dict.fromkeys(self._reservations)
         placed = _newly_placed(group, verdict) if verdict.binds or verdict.holds else ()
         if placed or verdict.binds:
@@ -141,6 +145,7 @@ class Standing:
         if placed:
             self._placed.append((placed, self._given.wall_s + group.run_time_s))
             self._backfill.passed(group, placed)
+        # It starts, waits for something else, or gets its room by preemption: reserved room would lie idle.
         if not _waits_for_room(verdict) or group.id in self._nominated:
             self._drop(group.id)
             return verdict
@@ -151,6 +156,7 @@ class Standing:
             lambda: kept_for(group, verdict.needs, self._backfill, self._ledger, wall_s=self._given.wall_s)
         )
         self._bounded(lambda: self._refused(group))
+        # It got none for its own reasons: in this plan it is no candidate any more.
         if not self._stands(group.id):
             self._heads.pop(group.id, None)
         return replace(verdict, kept_for=told) if told is not None else verdict
@@ -159,6 +165,7 @@ class Standing:
         """The group was refused for room: it has its reservation before those behind it are tried (H12)."""
         if (known := self._given.known.get(group.id)) is not None:
             self._not_reserved[group.id] = known
+        # Not cached, as nothing is kept of groups without a reservation (`records`).
         elif self._left and (head := head_of(group)) is not None:
             why = self._cannot_be_head(head)
             if why is not None:
@@ -179,6 +186,7 @@ class Standing:
     def _comes_too_late(self, head: Head) -> bool:
         """Whether there are as many reservations as there may be, all of them before it."""
         last = self._reservations[-1] if len(self._reservations) >= self._given.limits.reservations else None
+        # It would be dropped at once by `_give_way`, after rounds that others need.
         return last is not None and rank(last.head, self._first) < rank(head, self._first)
 
     def finish(self) -> None:
@@ -194,6 +202,7 @@ class Standing:
         try:
             return act()
         except OutOfWork:
+            # Nothing more in this plan: each attempt would run out of work again.
             self._left = 0
             new = {each: self._heads[each].group.generation for each in self._heads if each in self._entitled}
             self._cache.fitting = self._snapshot.table, new
@@ -254,8 +263,10 @@ class Standing:
         self._stale.discard(head.group.id)
         self._made.add(head.group.id)
         self._ledger.respect_nominations(head.group.lowest_priority, but=head.group.id)
+        # All in order, although one is made: those before it are in the way, and those after it may have to give way.
         each_once = {each.head.group.id: each.head for each in self._reservations} | {head.group.id: head}
         order = sorted(each_once.values(), key=lambda each: rank(each, self._first))
+        # Began with most of a plan's work and did not end: the next plan would fail in the same way.
         has_share = self._ledger.work.left > WORK // 2
         checkpoint = self._ledger.checkpoint()
         try:
@@ -321,6 +332,7 @@ class Standing:
     def _nothing_runs(self) -> Ledger:
         if self._empty is None:
             self._empty = empty_ledger(self._snapshot, self._ledger.policy, self._ledger.work)
+            # What is derived from slices and classes is the same on the empty cluster, and costly.
             self._empty.occupancy.storage.derives_with(self._ledger.occupancy.storage)
         return self._empty
 
@@ -356,6 +368,8 @@ class Standing:
         for placed, ends_s in self._placed:
             if not kept.outlived_by(ends_s):
                 add(kept, ((ledger.table.index[one.node], one.pod.shape, 1) for one in placed), ledger)
+        # Somebody took what was reserved (a node shrank, another scheduler, a higher priority), or a pod outlasts its
+        # end.
         short = ledger.free[rows[:, None], each.nodes] + kept.change[rows] < 0
         if short.any() and each.head.group.id not in self._made:
             self._stale.add(each.head.group.id)
@@ -375,6 +389,7 @@ class Standing:
 
     def result(self, verdicts: Mapping[str, Verdict]) -> Reservations:
         """The reservations after this plan. `verdicts` are final, and no group is restricted any more."""
+        # Verdicts may have changed after their turn, as by preemption.
         for group_id in list(self._heads):
             if group_id in verdicts and not _waits_for_room(verdicts[group_id]):
                 self._drop(group_id)

@@ -45,6 +45,7 @@ class _Rows:
         column = np.empty(len(pods), dtype=object)
         column[:] = pods
         claims = np.array([bool(pod.claims) for pod in pods], dtype=np.bool_)
+        # Stable, so that equal ends keep the order in which they were read.
         return cls(ends_s, started_s, node, shape, claims, column)._take(np.argsort(ends_s, kind="stable"))
 
     def without(self, nodes: Ints) -> _Rows:
@@ -53,6 +54,7 @@ class _Rows:
 
     def with_ending_together(self, others: _Rows) -> _Rows:
         """The timeline with `others` added, whose pods all end at the same time."""
+        # One insertion instead of a sort: a plan adds the pods of each head and of each group that it places.
         at = int(np.searchsorted(self.ends_s, others.ends_s[0], side="right")) if len(others.ends_s) else 0
         both = zip(self._columns(), others._columns(), strict=True)
         return _Rows(*(np.concatenate((column[:at], other, column[at:])) for column, other in both))
@@ -86,6 +88,7 @@ class _Shapes:
         """The number of each pod's shape; a new shape gets the next number."""
         shapes = [pod.shape for pod in pods]
         for shape in shapes:
+            # By id, as shapes are compared by identity; `_shapes` keeps them alive, so that no id is used again.
             if id(shape) not in self._numbers:
                 self._numbers[id(shape)] = len(self._shapes)
                 self._shapes.append(shape)
@@ -136,6 +139,7 @@ class Timeline:
 
     def distinct_ends_s(self, until_s: float) -> Floats:
         """Known expected ends until `until_s`, ascending and without duplicates."""
+        # Without the infinite ones, whose pods never make room.
         ends_s = self.ends_s[: self.ended(min(until_s, _LAST_S))]
         first = np.ones(len(ends_s), dtype=np.bool_)
         np.not_equal(ends_s[1:], ends_s[:-1], out=first[1:])
@@ -158,6 +162,7 @@ class Timeline:
         nodes, shapes = self._rows.node[pods], self._rows.shape[pods]
         found = np.zeros((len(self._amounts), len(self._ledger.table)), dtype=np.int64)
         for row in range(len(found)) if rows is None else rows:
+            # `add.at`, because many of these pods share a node.
             np.add.at(found[row], nodes, self._amounts[row][shapes])
         return found
 
@@ -170,6 +175,7 @@ class Timeline:
 
     def longest_started_s(self) -> Floats:
         """Start time of the longest-running pod of each node; `math.inf` for a node without pods."""
+        # The minimum of nothing: infinity marks an empty node.
         started = np.full(len(self._ledger.table), math.inf)
         np.minimum.at(started, self._rows.node, self._rows.started_s)
         return started
@@ -193,6 +199,7 @@ class OccupantColumns:
         if self._seen is not by_node:
             changed = [name for name, there in by_node.items() if self._seen.get(name) is not there]
             changed += self._seen.keys() - by_node.keys()
+        # Rows have node numbers of one table. Shapes that are gone keep their numbers until all are read again.
         if self._rows is None or self._table is not ledger.table or len(self._shapes) > SHAPES:
             self._table, self._shapes, self._rows = ledger.table, _Shapes(), None
             changed = list(by_node)
