@@ -39,9 +39,11 @@ class Batches:
         Groups that the last plans `looked_at` follow once all others have been decided (decision 8).
         """
         self.units = 0
+        # Few enough to sort in every plan, so that no order has to be remembered.
         if len(ready) <= MOST:
             self._follow(())
             return ready
+        # Ready since the order was made: they are given at once, or a gang that just arrived would wait for thousands.
         new = ready - self._known - looked_at
         if len(new) > MOST:
             self._follow(self._in_order(ready - looked_at, looked_at, now_s))
@@ -54,7 +56,9 @@ class Batches:
                 kept.append(group_id)
             else:
                 self._known.remove(group_id)
+        # Back to the front: the plan decides fewer than it is given, and what it leaves is first next time.
         self._rest.extendleft(reversed(kept))
+        # All that are left were looked at in this pass: it begins again.
         return (always() & ready) | (batch or set(self._in_order(ready, looked_at, now_s)[:MOST]))
 
     def _in_order(self, ids: Iterable[str], looked_at: Set[str], now_s: float) -> list[str]:

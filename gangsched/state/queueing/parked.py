@@ -47,6 +47,7 @@ class _Kind:
     @classmethod
     def of(cls, needs: tuple[Need, ...]) -> _Kind:
         """The need; a count of 0 means any room at all."""
+        # Without a count any room may help, also outside of one domain (V11).
         counts = {NeededRoom(need.shape, need.within if need.count else ()): max(need.count, 1) for need in needs}
         return cls(counts, tuple(need for need in needs if need.count))
 
@@ -59,6 +60,7 @@ class _Kind:
         found = {}
         for within in {need.within for need in self.required if need.within}:
             asks = [(dict(need.shape.requests), need.count) for need in self.required if need.within == within]
+            # 1 compares the sums themselves; the amount of each shape also what is lost to fragments.
             amounts = {(name, a) for ask, _ in asks for name, amount in ask.items() for a in {1, amount} - {0}}
             rows = ((name, a, sum(ask.get(name, 0) // a * count for ask, count in asks)) for name, a in amounts)
             found[within] = tuple(sorted(rows)) if len(asks) > 1 else ()
@@ -113,6 +115,7 @@ class _Waiting:
         heap = []
         for number, (kind, entries) in enumerate(self.by_kind.items()):
             place = bisect_left(entries, self.tried) if self.tried is not None else 0
+            # Behind the one that was tried; before the place where it would be if it is gone.
             place += entries[place : place + 1] == [self.tried]
             if place < len(entries) and kind.counts[self.room] <= rooms and (fit := most(kind)):
                 heap.append((entries[place], number, place, kind, fit))
@@ -252,6 +255,7 @@ class Parked:
         or if it depends on other pods and those changed. `heads` are woken up if there is room for them, because
         reserved room is for them.
         """
+        # Shapes of the last event may still be pending, and their nodes are freed as well.
         self._freed = freed | self._freed if self.has_pending else set(freed)
         nodes = _indices(snapshot, freed)
         helped = self._rows.fitting(snapshot, nodes)
@@ -263,6 +267,7 @@ class Parked:
         ] = True
         self._rows.mark_pending(helped)
         self._at_once = FIRST_AT_ONCE
+        # Beside the order: room is kept from all others for them.
         woken = {group for group in heads if self._fits(group, helped, snapshot)}
         return woken | self._wake_pending(snapshot)
 
@@ -275,6 +280,8 @@ class Parked:
         there = self._rows.fitting(snapshot, _indices(snapshot, self._freed))
         there[self._rows.rows_of(self._loose)] = True
         self._rows.keep_pending(there)
+        # Those before did not use up the room, so others behind them may: in growing numbers, so that few steps reach
+        # all.
         self._at_once *= 2
         return self._wake_pending(snapshot)
 
@@ -319,6 +326,7 @@ class Parked:
         for woken_for, entry in woken:
             waiting = self._by_room.get(woken_for)
             if waiting is not None:
+                # Groups of one batch may be decided in any order.
                 waiting.tried = max(waiting.tried or entry, entry)
                 if kept_from is not None and not waiting.is_kept_from(*kept_from):
                     waiting.kept_from.append(kept_from)
@@ -348,6 +356,7 @@ class Parked:
                 continue
             self.looks += 1
             facts = self._room_facts(waiting.room.shape, snapshot)
+            # Mostly the same object, since groups that were parked on one snapshot share it.
             stale = (group for group, told in waiting.told.items() if told is not facts and told != facts)
             for group in stale:
                 found.append(group)
@@ -358,6 +367,7 @@ class Parked:
     def _wake(self, waiting: _Waiting, snapshot: Snapshot, heads: Set[str] = frozenset()) -> set[str]:
         shape = waiting.room.shape
         rooms = self._room_facts(shape, snapshot)[0]
+        # A pod that moved may help on nodes where no room was freed.
         freed = None if minds_pods(shape) else _indices(snapshot, waiting.freed)
 
         def most(kind: _Kind) -> int:

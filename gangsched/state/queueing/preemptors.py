@@ -56,6 +56,7 @@ class Preemptors:
     def put(self, group: Group, found: NotHelpful) -> None:
         """Record that preemption was allowed but did not help the group."""
         record = self._groups[group.id]
+        # Its kind may be another one now, by a changed request or priority.
         self.remove(record)
         woken, record.woken_as = record.woken_as, None
         if found.why not in UNHELPED:
@@ -67,6 +68,7 @@ class Preemptors:
                 self._wanted[kind] = frozenset(found.wanted)
             else:
                 self._wanted.pop(kind, None)
+            # It came back to the kind that it was woken for, without being helped: the next ones would not be either.
             woken = None if woken == kind else woken
         self._pass_on(woken)
 
@@ -106,6 +108,7 @@ class Preemptors:
         """Groups to examine. `lowest_priority` is that of all running pods; groups of this priority or lower cannot
         preempt.
         """
+        # Once a second: on a busy cluster something changes in every turn.
         if not self._is_due or now_s < self._looked_s + EVERY_S:
             return []
         self._looked_s = now_s
@@ -120,6 +123,7 @@ class Preemptors:
             if len(found) == AT_ONCE:
                 break
             del self._pending[kind]
+            # Nothing of lower priority runs any more since it was found pending.
             if kind.priority in higher or kind in self._wanted:
                 found.append(self._kinds[kind][0][1])
                 self._groups[found[-1]].woken_as = kind
@@ -136,6 +140,7 @@ class Preemptors:
     @property
     def _is_due(self) -> bool:
         if not self._kinds:
+            # Nobody asks for these changes, and node names would pile up.
             self._changed, self._is_anywhere = set(), False
         return bool(self._changed or self._is_anywhere or self._pending)
 
@@ -150,6 +155,7 @@ class Preemptors:
         return [
             kind
             for kind, number in zip(kinds, looked, strict=True)
+            # Beyond so many shapes all are taken to use the node: to examine one too many is the cheaper error.
             if number > LOOKS_AT_ONCE
             or not changed.isdisjoint(self._wanted.get(kind, ()))
             or any(takes_one_empty(shape, nodes, snapshot) for shape in kind.shapes)
@@ -166,6 +172,7 @@ def _asks(group: Group, pods: Iterable[Pod]) -> Hashable:
     (gang, *others) = group.gangs
     has_places = bool(gang.nodes or gang.held or gang.kept or gang.retry or gang.bound or gang.succeeded)
     looks_around = any(pod.claims or pod.shape.inter_pod is not None for pod in pods)
+    # Any of these ties a group to nodes or pods of its own, so that a change may help it and not its equals.
     if others or has_places or looks_around or group.avoid or group.broken or gang.min_resources:
         return group.id
     alike = frozenset(Counter((pod.shape, pod.priority, pod.never_preempts) for pod in pods).items())
