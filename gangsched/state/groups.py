@@ -70,6 +70,8 @@ class Registry:
         self.policy = policy
         self._workers = SiblingWorkers()
         self.trusts_stamps = True  # until it is known whether a policy guards them (B8)
+        # A dict for its order: with a limit on the work of one refresh, the first to change must not be overtaken each
+        # time.
         self._dirty: dict[str, None] = {}
         self._ignored: frozenset[str] = frozenset()
         #: By namespace: when room for members to come was last released without them, in epoch seconds.
@@ -82,7 +84,7 @@ class Registry:
         #: Those of them that still wait, the first to be judged first.
         self._awaiting: dict[str, None] = {}
         self._views: dict[str, Gang] = {}
-        self._generations = count(1)
+        self._generations = count(1)  # never reused, also not by a group that is formed again under the same id
 
     def gang(self, gang_id: str, *, plain: bool = False) -> GangRecord:
         """Record of a gang, created if needed; the gang counts as changed."""
@@ -100,6 +102,7 @@ class Registry:
     def ignore_run_times(self, namespaces: Set[str]) -> None:
         """Ignore run times declared in these namespaces, and only in these (semantics H11)."""
         changed, self._ignored = self._ignored ^ namespaces, frozenset(namespaces)
+        # Also those of namespaces that are believed again: their counted run times change back.
         self._dirty |= {gang_id: None for gang_id, record in self.gangs.items() if record.namespace in changed}
 
     def room_unused(self, namespace: str, at_s: int) -> None:
@@ -148,6 +151,7 @@ class Registry:
         """View of a group at the last refresh, for a plan at `now_s`."""
         record = self.groups[group_id]
         if record.avoid:
+            # Time alone changes this, so no message says that the view is outdated.
             kept = {node: until_s for node, until_s in record.avoid.items() if until_s > now_s}
             if kept != record.avoid:
                 record.avoid, record.view = kept, None
@@ -164,6 +168,7 @@ class Registry:
                 creation_s=self._created_s(gangs),
                 broken=heals(gangs),
                 refusal=record.evictions or record.refusal,
+                # While victims end, the wait is not the gang's doing (V16).
                 clock_started_s=None if record.nomination is not None else record.clock_s,
                 yielded_to=record.yielded_to,
                 avoid=frozenset(record.avoid),
@@ -220,6 +225,8 @@ class Registry:
             self._dirty[gang_id] = None
         units = 0
         for gang_id in list(self._dirty):
+            # After a restart, or for an object with thousands of pods: the rest follows in the next turns, and binds go
+            # on between.
             if units >= most:
                 break
             units += self._cost(gang_id)
@@ -234,12 +241,14 @@ class Registry:
             record.read_run_time(self.defaults.expected_runtime_s, ignored=record.namespace in self._ignored)
             if record.plain:
                 record.read_delay(self.defaults)
+            # Before the specification is read: those that it lists no more have to be regrouped, too.
             before, named = self._siblings(gang_id), _named_by(record)
             is_new = gang_id not in self._views
             if not record.plain and record.read_spec(defaults=self.defaults):
                 self._mention(record, named)
                 regroup |= {gang_id} | before | self._siblings(gang_id)
                 self._later |= self._mentioned_by.get(gang_id, {}) | self._parents.below(gang_id)
+            # With its first pod a gang can be no parent any more, and with its last one it can (I9).
             if record.has_pods is not bool(record.members):
                 record.has_pods = not record.has_pods
                 self._later |= self._mentioned_by.get(gang_id, {}) | self._parents.below(gang_id)
@@ -247,6 +256,7 @@ class Registry:
             if is_new:
                 regroup.add(gang_id)
             changed.add(gang_id)
+        # Any tenant can have ten thousand gangs list one gang, and then edit it each second.
         for gang_id in list(islice(self._later, AT_A_TIME)):
             del self._later[gang_id]
             regroup.add(gang_id)
@@ -283,6 +293,7 @@ class Registry:
         """The gang misses no PodGroup (any more)."""
         self._awaits_until_s.pop(gang_id, None)
         self._awaiting.pop(gang_id, None)
+        # Else another PodGroup with a similar name would still rewrite a message that is no longer told.
         self.pod_group_names.found(gang_id)
 
     def _siblings(self, gang_id: str) -> set[str]:
@@ -320,6 +331,7 @@ class Registry:
         """Form the groups of these gangs anew; returns the groups that no longer exist."""
         left = {self.group_of[gang_id] for gang_id in gang_ids if gang_id in self.group_of}
         groups = {gang_id: self.groups[self.group_of[gang_id]] for gang_id in gang_ids if gang_id in self.group_of}
+        # An edit of the list must not begin the wait time anew, or it could be prolonged without end (T1).
         former = {gang_id: _Former(group.clock_s, group.avoid) for gang_id, group in groups.items()}
         trees: dict[str, str] = {}
         self._parents.begin()
@@ -375,6 +387,7 @@ class Registry:
         if spec.group == alone:
             return alone, None, (), None
         without = tuple(other for other in spec.group if not self._consents(other, spec.group))
+        # Only these may be named as missing or blamed: what exists in another namespace is not revealed (I4).
         near = tuple(other for other in without if namespace_of(other) == namespace_of(record.id))
         absent = [other for other in near if not self._declared(other)]
         if absent:
@@ -410,6 +423,7 @@ def below_minimum(gang: Gang) -> bool:
     The minimum is that of its Permit, or the current one if that is smaller, so that raising the minimum breaks no
     gang.
     """
+    # What has not started has lost nothing.
     if gang.plain or not gang.satisfied:
         return False
     return gang.bound + gang.succeeded < min(gang.permitted_min, gang.min_member)
@@ -425,4 +439,6 @@ def heals(gangs: Iterable[Gang]) -> bool:
     wait.
     """
     gangs = tuple(gangs)
+    # One member that replaces nobody is enough: else a gang could lose a small pod on purpose and grow before all
+    # others.
     return any(map(broken, gangs)) and all(gang.replaces for gang in gangs if gang.waiting)
