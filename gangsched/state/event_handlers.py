@@ -129,6 +129,7 @@ class EventHandlers:
         """Apply one object. Whatever that raises is about this object alone, and must not end the process (I8)."""
         try:
             events = self._apply_object(item, now_s, listed=listed)
+        # Everything, since a crash would come back with each restart, which reads the same object again.
         except Exception as error:
             self._counts.set_aside += 1
             if isinstance(item, Pod):
@@ -180,6 +181,7 @@ class EventHandlers:
         elif kind is Node:
             self._drop_node(key)
         elif kind is Namespace:
+            # A new mapping: snapshots have the old one.
             left = {name: labels for name, labels in self._cluster.namespaces.items() if name != key}
             self._cluster.label_namespaces(left)
         elif kind is PodGroup:
@@ -211,6 +213,7 @@ class EventHandlers:
         return ()
 
     def _replace_pods(self, pods: tuple[Pod, ...], now_s: float) -> tuple[RecordEvent, ...]:
+        # Deletions that the watch missed while it was broken off.
         for uid in self._members.uids() - {pod.uid for pod in pods}:
             self._drop_pod(uid)
         return tuple(event for pod in pods for event in self._applied(pod, now_s, listed=True))
@@ -248,11 +251,13 @@ class EventHandlers:
         if member is not None and member.pod.scheduler_name != pod.scheduler_name:
             self._drop_pod(pod.uid)  # the field is immutable, so whatever shows this is another pod
             member = None
+        # The answer to a bind said that it is gone, and the list says that it exists: the list was read later.
         is_back = listed and member is not None and member.state is State.DELETED
         if member is not None and member.gang == gang_id and not is_back and self._same(member.pod, pod):
             self._members.renew(member, pod)
             self._overruns.note(pod, self._registry.gangs.get(gang_id))
             return ()
+        # Only pods without a controller are spread by Services, so other namespaces need no counts.
         if plain and not pod.replica_of:
             self._cluster.replicas.follow(pod.namespace)
         gang = self._registry.gang(gang_id, plain=plain) if gang_id else None
@@ -260,12 +265,14 @@ class EventHandlers:
         if member is None:
             self._members.admit(pod, gang)
             return self._bad_values(pod) if plain and (pod.run_time_metadata or pod.gang_metadata) else ()
+        # In another gang its rejection is no news about that gang.
         old = member.pod if gang is not None and member.gang == gang_id else None
         self._members.see(member, pod, gang)
         return self._rejection(pod, old, gang, now_s) if old is not None and gang is not None else ()
 
     def _same(self, old: Pod, new: Pod) -> bool:
         """Whether nothing has changed that is counted or decided on; where our own pods are nominated, we know."""
+        # The nominations of our own pods are our own writes, which the watch only repeats.
         return _same(old, new) and (old.nominated_node == new.nominated_node or new.scheduler_name in self._names)
 
     def _bad_values(self, pod: Pod) -> tuple[RecordEvent, ...]:
@@ -283,6 +290,7 @@ class EventHandlers:
         mark = gang_id(pod)
         if mark is not None:
             return self.sub_groups.gang_of(pod, mark), False
+        # Plain pods that run are no gangs: 50,000 of them would be as many records.
         is_waiting = pod.live and not pod.node_name and pod.scheduler_name in self._names
         return (f"{PLAIN}{pod.key}", True) if is_waiting else ("", False)
 
@@ -353,6 +361,7 @@ class EventHandlers:
         record = self._registry.gangs.get(gang)
         if record is None or api_group not in record.pod_groups:
             return False
+        # The object was created again, and the message about the old one came late.
         if uid and record.pod_groups[api_group].uid != uid:
             return False
         self.sub_groups.changed(gang, record.pod_groups.pop(api_group), None)
@@ -390,6 +399,7 @@ class EventHandlers:
     def _undecided(self, bind: BindUndecided) -> None:
         """A pod that may be bound any moment takes its room until that is known (semantics B3)."""
         member = self._members.get(bind.uid)
+        # The watch may have shown it bound meanwhile, or gone.
         if member is not None and member.state is State.PENDING:
             self._members.change(member, Change.SEND_BIND, node=bind.node)
             member.permit, member.is_proven = bind.permitted, bind.permitted is not None
@@ -422,6 +432,7 @@ class EventHandlers:
 def _same(old: Pod, new: Pod) -> bool:
     """Whether an update is irrelevant to decisions and statuses, such as our own condition writes."""
     return (
+        # The cheapest and most telling first: the decoder interns shapes.
         old.shape is new.shape
         and old.node_name == new.node_name
         and old.phase == new.phase
