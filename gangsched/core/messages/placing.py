@@ -38,12 +38,14 @@ def nodes_available(pod: Pod, ledger: Ledger, closed: Iterable[RefusedNodes] = (
     if not total:
         return NO_NODES
     refusal = cause(pod, occupancy)
+    # A cause that no node can help, such as a missing claim: kube-scheduler ends PreFilter with it.
     if refusal is not None:
         return f"0/{total} nodes are available: {refusal.message}."
     if filled:
         free = ledger.free.copy()
         for name, amount in shape.requests:
             if name in ledger.resources:
+                # As if all that fit were placed: why does the next one find no node?
                 free[ledger.resources[name]] -= ledger.room(shape) * amount
         occupancy = replace(occupancy, free=free)
     fit = static_fit(shape, ledger.table)
@@ -54,6 +56,7 @@ def nodes_available(pod: Pod, ledger: Ledger, closed: Iterable[RefusedNodes] = (
         open_nodes = open_nodes & ~nodes
     for reason, nodes in refusals(pod, occupancy, open_nodes):
         counts[reason] += int(nodes.sum())
+    # Sorted as text, as FitError does, so that equal causes give an equal sentence.
     said = sorted(f"{count} {reason}" for reason, count in counts.items() if count)
     return f"0/{total} nodes are available: {', '.join(said)}."
 
@@ -95,6 +98,7 @@ def gang_failed(
 
     `note` is about required topology domains.
     """
+    # In `now`, because it changes with each plan: the message itself would be a new Event each time.
     far = note or f"{placed} of {needed} pods could be placed"
     if refused.reason is not Reason.UNSCHEDULABLE:
         cause = refused.message or refused.now.partition(" nodes are available: ")[2].removesuffix(".")
@@ -190,6 +194,7 @@ def min_resources_short(gang: Gang, short: Iterable[str], *, never: bool) -> Ref
 
 def waiting_for_members(gang: Gang) -> Refusal:
     """Refusal below the minimum; each member is counted once: `3 of 5 are ready; 1 is gated; 1 is missing` (P1)."""
+    # What nobody has created yet; each existing member is in one of the other numbers.
     missing = gang.min_member - gang.quorum - gang.gated - len(gang.foreign)
     counts = (
         (gang.gated, "is gated", "are gated"),
