@@ -258,6 +258,7 @@ class _SpecReader:
     """Reads values one by one and notes the source of each and what is wrong with the others."""
 
     def __init__(self, declared: Sequence[Pod], pod_group: PodGroup | None) -> None:
+        # The oldest decides (I3), and by name and uid the same one after a restart.
         pods = sorted(declared, key=lambda pod: (pod.creation_s, pod.name, pod.uid))
         self._pods = [Origin(f"pod {pod.key}", pod.key, stated_by(pod)) for pod in pods]
         where = f"PodGroup {_cut(pod_group.id)}" if pod_group else "PodGroup"
@@ -281,6 +282,7 @@ class _SpecReader:
         if of_group is None and spec is not None:
             of_group = Statement(spec, f"spec.{asked.field}", "", self._spec_source(asked.field))
         stated = [statement for statement, _ in read]
+        # The oldest pod, the PodGroup, then the other pods by age.
         winner = next((each for each in (*stated[:1], of_group, *stated[1:]) if each is not None), None)
         taken, source = (default, default_source) if winner is None else (winner.value, winner.source)
         self.sources[asked.name] = source if taken is not None else "none"
@@ -330,6 +332,7 @@ class _SpecReader:
                     f"{key} differs between {names}: gangsched applies it to the whole gang, so set "
                     "the same value on all of its pods, or on none"
                 )
+        # The first layer is the coarsest, and each size divides the one before.
         largest = spec.constraints.slices[0].size if spec.constraints.slices else 0
         if largest > spec.total:
             stated = f"slices of {largest} pods ({self.sources[_SLICES.name]})"
@@ -396,6 +399,7 @@ class _SpecReader:
 
     def wait_time(self, defaults: GangDefaults, spec_s: float | None) -> float:
         """How long the gang may hold room, in seconds: at most `hold_max_s` (T2)."""
+        # The administrator's limit: a hold keeps room from everybody, however long its owner would wait.
         wait_s, most_s = self.value_or(_WAIT_TIME, defaults.wait_time_s, spec=spec_s), defaults.hold_max_s
         if wait_s <= most_s:
             return wait_s
@@ -412,6 +416,7 @@ class _SpecReader:
         """
         read = [statement(origin, _PREEMPTION_DELAY) for origin in (*self._pods, self._of_group)]
         stated = [statement for statement, _ in read[:-1] if statement is not None]
+        # Not the oldest pod's: each member says how long an autoscaler needs for its node (V28).
         longest = max(stated, key=lambda each: each.value, default=read[-1][0])
         delay_s = defaults.preempt_delay_s if longest is None else longest.value
         source = _DEFAULT if longest is None else longest.source

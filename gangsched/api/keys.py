@@ -210,6 +210,7 @@ def pod_gang_metadata(
     Keys in `unread` are left out. An annotation overrides a label of the same key, unless the annotation is empty. An
     empty identity counts as absent; an empty value is kept, because it is reported as invalid (semantics E4).
     """
+    # Nearly all pods of a cluster, of each of which this is asked with each change.
     if GANG_LABELS.isdisjoint(labels) and GANG_ANNOTATIONS.isdisjoint(annotations):
         return ()
     gang_metadata = {key: value for key, value in labels.items() if key in GANG_LABELS}
@@ -221,6 +222,7 @@ def pod_gang_metadata(
     for key, value in annotations.items():
         if key in VALUE_KEYS:
             gang_metadata.setdefault(key, value)
+    # Kueue's total is about the gang that Kueue names, not about one of another convention.
     if KUEUE_TOTAL in gang_metadata and any(gang_metadata.get(key) for key in _NAMES_BEFORE_KUEUES):
         del gang_metadata[KUEUE_TOTAL]
     if not labels.get(GROVE_GANG):
@@ -236,6 +238,7 @@ def pod_gang_metadata(
     for key in sorted(gang_metadata):
         text = gang_metadata[key]
         if len(text) > SHORT:
+            # One character too many shows that it is too long; the rest of up to 256 KiB is not kept.
             text, is_short = text[: LONGEST_VALUE + 1], False
         if (text or key in VALUE_KEYS) and key not in unread:
             kept.append((key, text))
@@ -283,6 +286,7 @@ def run_time_metadata(
     for key in _RUN_TIME_KEYS_IN_ORDER:
         text = annotations.get(key, labels.get(key))
         if text is not None:
+            # Cut to one character more than is valid.
             stated.append((key, text[: SHORT + 1]))
     return _interned(tuple(stated))
 
@@ -308,6 +312,7 @@ def member_index(labels: Mapping[str, str], annotations: Mapping[str, str], name
 
 def is_too_long(text: str) -> bool:
     """Whether a value is invalid because of its length."""
+    # A character has at most four bytes, so short texts need no encoding.
     return len(text) > LONGEST_VALUE // 4 and len(text.encode(errors="replace")) > LONGEST_VALUE
 
 

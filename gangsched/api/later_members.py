@@ -54,8 +54,10 @@ def members_to_come(
         return NOBODY
     first = 0
     if min_member > 1 and any(keys.LWS_SIZE in each for each in stated):
+        # Volcano's provider of LeaderWorkerSet writes a smaller minimum where workers come after the leader.
         least = pod_group.min_member if pod_group is not None else None
         first = max(1, least) if least is not None and least < min_member else 0
+        # With exclusive placement workers wait until their leader has a domain, so only the leader exists before.
         first = 1 if leader_first or exclusive else first
         if first and any(keys.LWS_SUBGROUP_EXCLUSIVE in each for each in stated):
             text = f"{keys.LWS_SUBGROUP_EXCLUSIVE} of gang {gang} asks for a domain for each subgroup"
@@ -64,6 +66,7 @@ def members_to_come(
                 "startupPolicy to LeaderCreated without exclusive-topology"
             )
     elif keeps_room:
+        # A minimum of 0 would start with nobody, and there would be no stamp to hold the promise.
         first = max(1, min_member)
         if total <= first or not min_resources:
             lacks = f"minResources in its PodGroup, and in {keys.TOTAL[0]} the number of all members"
@@ -73,4 +76,5 @@ def members_to_come(
             unsupported=f"gang {gang} has {total - first} members to come: at most {MOST_TO_COME} can have room"
         )
     opts_in = any(keys.LWS_NAME in each for each in stated)
+    # A group that opts in by labels has no PodGroup to wait for.
     return ToCome(first, first > 0 and pod_group is None and not opts_in)

@@ -30,6 +30,7 @@ _decoder: Final = msgspec.json.Decoder(_StatedRoom)
 
 def parse_permit(text: str, uid: str) -> PermitStamp | None:
     """The stamp of the pod with this uid; None for any other text, such as a stamp copied from another pod."""
+    # Ten digits bound the number: an annotation may hold any digits that a user writes.
     match = _PERMIT.fullmatch(text)
     # The API server draws the uid when it creates a pod, so nobody can create a pod with a stamp of its own: the
     # admission policy need not look at the pods that anybody creates.
@@ -56,6 +57,7 @@ def _parse_room(text: str) -> PromisedRoom | None:
     except (msgspec.DecodeError, ValueError):
         return None
     until_s = parse_timestamp(room.until)
+    # More than gangsched ever writes, so it is not ours.
     if until_s is None or len(room.nodes) > MOST_TO_COME:
         return None
     return PromisedRoom(until_s, each, tuple(sorted(room.nodes.items())))

@@ -101,6 +101,7 @@ def stored_conditions(status: Mapping[str, object]) -> tuple[Condition, ...]:
         try:
             conditions.append(Condition.model_validate(entry))
         except ValidationError:
+            # A condition that another writer left malformed must not keep ours from being written.
             continue
     return tuple(conditions)
 
@@ -110,6 +111,7 @@ def with_condition(conditions: Sequence[Condition], new: Condition) -> tuple[Con
     for place, old in enumerate(conditions):
         if old.type == new.type:
             if old.status == new.status:
+                # As the API convention has it: the time of the change of the status, not of the message.
                 new = new.model_copy(update={"last_transition_time": old.last_transition_time})
             return (*conditions[:place], new, *conditions[place + 1 :])
     return (*conditions, new)
@@ -124,6 +126,7 @@ def parse_pod_group(body: Mapping[str, Any], *, api_group: str = "", version: st
     metadata = _mapping(body.get("metadata"))
     namespace, name, uid = _identity(metadata)
     known_as, served = api_group, DIALECTS[api_group].api_group if api_group in DIALECTS else api_group
+    # Items of a list have no apiVersion: the API server states it once, for the list.
     stated = str(body.get("apiVersion") or f"{served}/{version}")
     api_group, _, version = stated.rpartition("/")
     if not api_group or not version:
@@ -231,6 +234,7 @@ class _PodGroupReader:
             except QuantityError:
                 self._left_out(f"spec.minResources.{name}", amount, "is not a quantity")
                 continue
+            # `parse_resources` counts a negative amount as 0, so it has to be told beside it.
             if isinstance(amount, int | float | str) and str(amount).strip().startswith("-"):
                 self._left_out(f"spec.minResources.{name}", amount, "is negative")
         return total

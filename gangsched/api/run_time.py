@@ -62,6 +62,7 @@ def run_time(
         found = RunTime(default_s, DEFAULT)
     if (deadline := of_pod.get(keys.DEADLINE)) is not None:
         most_s = max(0.0, float(deadline))  # the API server refuses a negative one, and H2 would never come to an end
+        # A deadline is enforced, whatever the owner expects.
         if most_s < found.seconds:
             found = RunTime(most_s, keys.DEADLINE)
     used = f"the {found.seconds:g} s of {found.source}" if found.source else "an unknown run time"
@@ -87,6 +88,7 @@ def longest(members: Iterable[RunTime]) -> RunTime:
     if there are no members.
     """
     all_of_them = tuple(members)
+    # Unknown is infinity, so it is the maximum where one member has none.
     found = max(all_of_them, key=lambda member: member.seconds, default=UNKNOWN)
     problems = dict.fromkeys(problem for member in all_of_them for problem in member.problems)
     return found._replace(problems=tuple(problems)[:PROBLEMS_TOLD])

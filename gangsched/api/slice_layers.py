@@ -30,6 +30,7 @@ def parse_slices(text: str) -> tuple[SliceLayer, ...] | None:
         return None
     try:
         stated = msgspec.json.decode(text)
+    # RecursionError: ten thousand opening brackets fit into an annotation.
     except (msgspec.MsgspecError, ValueError, RecursionError):
         stated = None
     if not isinstance(stated, list) or not all(isinstance(each, dict) for each in stated):

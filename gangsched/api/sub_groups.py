@@ -32,6 +32,7 @@ def divided(pod_group: PodGroup, sub_groups: tuple[SubGroups, ...]) -> PodGroup:
 
     Annotations about levels hold for the whole tree, others for each sub group; those about a minimum refuse the tree.
     """
+    # Values about one gang cannot be divided among many, and which of them was meant is not known.
     stated = dict(pod_group.gang_metadata)
     refused = tuple(
         f"annotation {key} of PodGroup {pod_group.id} cannot be combined with subGroupPolicy: remove one of them"

@@ -39,8 +39,10 @@ def format_timestamp(at_s: int, *, seconds: bool = True) -> str:
     Tenants choose grace periods, and with them some of these times. For a time before 1970 or after 9998 the nearest
     valid time is written.
     """
+    # Sums of grace periods can leave the range that RFC 3339 can write.
     at_s = min(max(at_s, 0), _LAST_S)
     days, left_s = divmod(at_s, _DAY_S)
+    # At most a few years too early, as a year has at most 366 days.
     year = 1970 + days // 366
     while calendar.timegm((year + 1, 1, 1, 0, 0, 0)) <= at_s:
         year += 1

@@ -54,12 +54,14 @@ def parse_count(text: str) -> int:
 
 def parse_duration(text: str) -> float:
     """Seconds of a Go duration ("30s", "1h30m", "1.5h", "100ms"; "0" needs no unit); it may be negative."""
+    # As Go's ParseDuration: the only number without a unit.
     if text.lstrip("+-") == "0" and len(text) <= 2:
         return 0.0
     if len(text) > _LONGEST_DURATION or not _DURATION.fullmatch(text):
         raise BadValue('is not a duration (examples: "30s", "1h30m")')
     total_ns = 0
     for whole, fraction, unit in _DURATION_TERM.findall(text):
+        # Whole nanoseconds, so that 0.1s is exactly that.
         total_ns += int(whole + fraction) * _UNIT_NS[unit] // int(10 ** len(fraction))
     if total_ns >= 2**63:
         raise BadValue("is longer than the maximum, 292 years")

@@ -63,6 +63,7 @@ class GroveSpec(DialectSpec):
             )
         # A podgroup without a minimum is not waited for, nor does it wait.
         number = sum(minimum != 0 for minimum, _ in minimums.values())
+        # A tree only where several podgroups wait for each other.
         root = where.rpartition("/")[2] if number > 1 else ""
         parents = {name: f"{root}.together-{n}" for n, (names, _) in enumerate(together) for name in names}
         common = Declared(unsupported=tuple(unsupported), invalid=tuple(invalid))
@@ -119,9 +120,11 @@ class GroveSpec(DialectSpec):
             if seen & set(names) or len(set(names)) < len(names):
                 invalid.append(f"{field} names a podgroup twice: {quoted(names)}")
             seen |= set(names)
+            # All podgroups: as if the PodGang itself stated it.
             if len(names) == len(minimums):
                 whole["required"] += levels["required"]
                 whole["preferred"] = levels["preferred"] + whole["preferred"]
+            # A preferred level is tried for each gang alone.
             elif len(names) == 1 or not levels["required"]:
                 for name in names:
                     of_parts[name]["required"] += levels["required"]

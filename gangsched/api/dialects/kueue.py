@@ -20,6 +20,7 @@ def stated_by(pod: Pod) -> dict[str, str]:
     if stated.keys().isdisjoint(KUEUE_PLACES) or not any(pod.labels.get(key) for key in keys.KUEUE_ADMITTED):
         return stated
     places = "".join(stated.get(key, "") for key in KUEUE_PLACES)
+    # Kueue's topology scheduling writes its choice there: the level again would only repeat it, or contradict it.
     if any(key == HOSTNAME or key in places for key, _ in pod.shape.node_selector):
         return {key: text for key, text in stated.items() if key not in KUEUE_PLACES}
     return stated

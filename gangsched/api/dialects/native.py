@@ -67,6 +67,7 @@ class _GroupSpec(DialectSpec):
         mode, topology, parent = self.disruption_mode, self._topology(), self.parent_composite_pod_group_name
         fields = list(unsupported)
         if any((self.scheduling_constraints or {}).values()) and not topology:
+            # All or nothing: a constraint that is read in part would place the gang where it must not be.
             fields.insert(0, "schedulingConstraints")
         unread = () if isinstance(parent, str | None) else (f"spec.{PARENT} {quoted(parent)} of {where} is no name",)
         return Declared(

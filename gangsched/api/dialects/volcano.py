@@ -49,6 +49,7 @@ class VolcanoSpec(DialectSpec):
             if value is not None and not isinstance(value, kind):
                 invalid.append(f"spec.{name} {quoted(value)} of {where} is not {what}: correct or remove it")
         tasks = self.min_task_member if isinstance(self.min_task_member, dict) else {}
+        # `type`, since True is an int in Python and no count in YAML.
         counts = {name: each for name, each in tasks.items() if type(each) is int and each >= 0}
         needed = sum(counts.values())
         if len(counts) < len(tasks):
@@ -79,5 +80,6 @@ class VolcanoSpec(DialectSpec):
             invalid=tuple(invalid),
             not_used=tuple(not_used),
             sub_groups=read.sub_groups,
+            # Volcano does not check them where their sum exceeds minMember.
             of_tasks=counts if 0 < needed <= minimum else {},
         )
