@@ -89,17 +89,20 @@ class TreeDecision:
         short = [gang for gang in started if gang.bound + gang.succeeded < min(gang.permitted_min, gang.min_member)]
         refused: Refusal | None = None
         try:
+            # First what has started and lost members: it holds room that is of no use without them.
             for gang in short:
                 self._place(gang)
             for composite in [*composites_of(self.tree)][1:]:
                 if children.has_started(composite):
                     self._start(composite)
+            # Before members above minimums, which could take the room that another child needs to start.
             refused = self._start(self.tree)
             if refused is None:
                 self._start_others(self.tree)
             for gang in (*(gang for gang in started if gang not in short), *self.above):
                 self._place(gang)
         except OutOfWork:
+            # Nothing was placed: the caller keeps the progress and goes on in the next plan.
             if not any(each.binds for each in self.made):
                 raise
             # The next plan decides the rest: the group has changed.
@@ -148,12 +151,15 @@ class TreeDecision:
                 return None
             if first is None:
                 first = found
+            # The tree can never fit only if none of its choices can.
             elif not found.told.never:
                 first = replace(first, told=replace(first.told, never=False))
             for name in self._of_choice:
                 progress.parts.pop(name, None)
             progress.parts[of_first], progress.refuted[composite.id] = first, number + 1
         assert first is not None
+        # Of one choice the refusal itself says what is missing; of several it would name children that were chosen by
+        # order.
         if progress.refuted[composite.id] > 1 or (lack < len(ready) and len(self.children.by_kind(ready)) > 1):
             proven = self._is_proven and not self.children.is_cut
             told = placing.no_choice(composite, first.told, lack, len(ready), proven=proven)
@@ -332,6 +338,7 @@ class TreeDecision:
     def _again(self, name: str, gangs: Sequence[Gang]) -> Verdict | None:
         """The verdict of an earlier plan on these gangs, if its nodes still take them; claims are looked at anew."""
         known: Verdict | None = self.progress.parts.get(name)
+        # What is held changes without a verdict, so an earlier answer about it may be void.
         if known is None or known.releases or any(gang.kept or gang.held for gang in gangs):
             return None
         binds, index = known.binds, self.ledger.table.index
@@ -389,6 +396,8 @@ class TreeDecision:
         binds = tuple(each for verdict in made for each in verdict.binds)
         needs = tuple(dict.fromkeys(need for verdict in made for need in verdict.needs))
         if len([verdict for verdict in made if verdict.needs]) > 1:
+            # Needs of several parts are alternatives, while the queue takes them for room that all is required: any
+            # room wakes it.
             needs = tuple(Need(shape, 0) for shape in dict.fromkeys(need.shape for need in needs))
         told = refused
         if told is None and not binds:
