@@ -181,6 +181,7 @@ class SchedulingState:
         """Update groups and queue from all applied messages, and wake groups for room freed in earlier turns if
         `in_turn`: not while a plan that may use this room awaits its commit.
         """
+        # First: the room that it gives back is freed room for all that follows.
         self._release_kept(now_s)
         if in_turn and self._event_handlers.sub_groups.is_behind:
             self._event_handlers.assign(now_s)
@@ -188,6 +189,7 @@ class SchedulingState:
         gone = refreshed.gone.keys()
         changed = [self.registry.groups[group_id] for group_id in refreshed.changed]
         self.pending.changed((*changed, *refreshed.gone.values()))
+        # Some in each refresh, so that a scrape of the metrics has little left to count.
         self.pending.catch_up()
         for group in refreshed.gone.values():
             self.queue.drop(group)
@@ -214,6 +216,7 @@ class SchedulingState:
         self.reservations.gone(refreshed.gone)
         self.preemptions.holding_back.look(now_s)
         self.preemptions.nominations.follow()
+        # Once for all who ask, as taking resets it.
         freed, pods_changed = self.cluster.take_freed(), self.cluster.take_pods_changed()
         heads = frozenset(each.group for each in self.reservations.standing)
         if freed or (pods_changed and self.queue.minds_pods()):
@@ -221,6 +224,7 @@ class SchedulingState:
             self._unfinished.missed(freed, pods_changed=pods_changed)
         elif in_turn and self.queue.parked.has_pending:
             self.queue.wake_pending(self.holds.without(self._open_room()))
+        # After new room was offered to the first in line: those behind get what is left.
         if self.queue.passed:
             self.queue.wake_behind(self._open_room(), heads)
         moved = self.cluster.take_moved()
@@ -283,6 +287,7 @@ class SchedulingState:
         batch = self.batches.next(self.queue.ready(now_s) | expired, always, self._looked_at, now_s)
         for group_id in batch:
             group = self.registry.group(group_id, now_s)
+            # Ready by a change that took away its last waiting pod: a plan would decide nothing.
             if group.waits:
                 groups.append(group)
             else:
@@ -296,6 +301,7 @@ class SchedulingState:
 
     def plan_input(self, now_s: float, wall_s: float) -> PlanInput | None:
         """Input of the next plan, at wall second `wall_s`; None if there is nothing to plan."""
+        # Before the ready groups are read: an overrun may make a head ready.
         self.overdue.look(now_s, wall_s)
         queue = self.ready(now_s)
         reserving = self.reservations.given(queue, now_s, wall_s)
@@ -369,6 +375,7 @@ class SchedulingState:
                 if plan.reservations is not None:
                     self.overdue.committed(verdict, (*self.reservations.standing, *plan.reservations.standing))
                     self.reservations.settled(verdict, now_s)
+            # Later verdicts of this plan rested on one that was dropped, or on a snapshot that is outdated.
             if group is not None and newest is not None:
                 self.queue.activate(verdict.group, QueueCause.NOT_COMMITTED)
         looked_at = {*plan.begun, *(verdict.group for verdict in plan.verdicts)}
