@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import io
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tokenize
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,6 +17,8 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "gangsched"
 LONGEST_FILE = 450
+LEAST_COMMENTED = 0.038
+"""Share of the package's lines, without blank ones, that have a comment."""
 SOURCES = [
     path
     for folder in ("gangsched", "tests", "bench", "demo", "hack")
@@ -102,6 +106,21 @@ def test_no_file_grows_without_end() -> None:
     """A file that long has mixed deciding and doing."""
     lines = {str(path.relative_to(ROOT)): path.read_bytes().count(b"\n") for path in SOURCES}
     assert {path: count for path, count in lines.items() if count > LONGEST_FILE} == {}
+
+
+def _commented(source: str) -> int:
+    """Lines with a comment for readers, not for tools."""
+    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+    comments = (each.string for each in tokens if each.type == tokenize.COMMENT)
+    return sum(re.match(r"# (noqa|type:|---)", comment) is None for comment in comments)
+
+
+def test_reasons_stand_beside_the_lines_that_need_them() -> None:
+    """What code does is read from it; why, who changes it must not have to find out again."""
+    package = [path.read_text() for path in PACKAGE.rglob("*.py")]
+    lines = sum(bool(line.strip()) for source in package for line in source.splitlines())
+    assert sum(map(_commented, package)) / lines >= LEAST_COMMENTED
+    assert _commented('a = "# 1"  # why\n# --- part ---\nb = 1  # noqa: E501\n# why b') == 2
 
 
 NAMED_OTHERWISE = {
