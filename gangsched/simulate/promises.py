@@ -7,13 +7,13 @@ reservations is never understated.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.reservation import Reserved
 from gangsched.model.snapshot import Snapshot
-from gangsched.simulate.workload import GPU, gpus_of
+from gangsched.telemetry.reservations import idle
 
 
 @dataclass(slots=True)
@@ -27,7 +27,7 @@ class Promises:
     told_s: dict[str, float] = field(default_factory=dict)
     idle_gpu_s: float = 0.0
     seen_s: float = 0.0
-    idle_gpus: int = 0
+    idle_gpus: float = 0
     standing: tuple[Reserved, ...] = ()
 
     def pass_to(self, now_s: float) -> None:
@@ -35,27 +35,11 @@ class Promises:
         self.idle_gpu_s += self.idle_gpus * (now_s - self.seen_s)
         self.seen_s = now_s
 
-    def look(self, standing: Iterable[Reserved], snapshot: Snapshot) -> None:
+    def look(self, standing: Iterable[Reserved], snapshot: Snapshot, policy: GpuPolicy) -> None:
         """Record the current reservations and their room."""
         self.standing = tuple(standing)
         for each in self.standing:
             if each.is_promised or (each.first and each.is_fence):
                 # Only the first report: later ones move with what happens meanwhile.
                 self.told_s.setdefault(each.group, each.promised_s)
-        self.idle_gpus = idle_gpus(self.standing, snapshot) if self.standing else 0
-
-
-def idle_gpus(standing: Iterable[Reserved], snapshot: Snapshot) -> int:
-    """Free GPUs on reserved nodes: on each node at most the reserved number, or all for a fence."""
-    reserved: Counter[str] = Counter()
-    for each in standing:
-        if each.is_fence:
-            # Whole nodes: more than any node has.
-            reserved.update(dict.fromkeys(each.nodes, 10**9))
-        for placement in each.placements:
-            reserved[placement.node] += gpus_of(placement.pod.shape)
-    row, index = snapshot.resources.get(GPU), snapshot.table.index
-    if row is None:
-        return 0
-    there = ((int(snapshot.free[row, index[name]]), amount) for name, amount in reserved.items() if name in index)
-    return sum(min(max(free, 0), amount) for free, amount in there)
+        self.idle_gpus = idle(self.standing, snapshot, policy)["accelerators"] if self.standing else 0

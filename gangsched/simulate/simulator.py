@@ -166,7 +166,7 @@ class Simulator:
             elif not answered:
                 break
         if stands is not None:
-            self.promises.look(stands.standing, self._state.snapshot())
+            self.promises.look(stands.standing, self._state.snapshot(), self._policy)
 
     def _carry_out(self, actions: Iterable[Action]) -> bool:
         """Carry out these actions as the API server does; return whether it has answered any."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from gangsched.model.gang import Group
@@ -156,7 +157,7 @@ class ReservationMetrics:
     def _sum_idle(self, standing: Iterable[Reserved], snapshot: Snapshot, wall_s: float, policy: GpuPolicy) -> None:
         for resource, amount in self._idle_now.items():
             self._idle_seconds[resource].inc(amount * max(0.0, wall_s - self._idle_at_s))
-        self._idle_now = _idle(standing, snapshot, policy)
+        self._idle_now = idle(standing, snapshot, policy)
         self._idle_at_s = wall_s
         for resource, amount in self._idle_now.items():
             self._idle[resource].set(amount)
@@ -186,29 +187,23 @@ def _offered(snapshot: Snapshot, name: str, node: str) -> int:
     return 0 if row is None or column is None else int(snapshot.allocatable.item(row, column))
 
 
-def _idle(standing: Iterable[Reserved], snapshot: Snapshot, policy: GpuPolicy) -> dict[str, float]:
+def idle(standing: Iterable[Reserved], snapshot: Snapshot, policy: GpuPolicy) -> dict[str, float]:
     """The free part of the room that reservations keep, by kind of resource."""
-    kept: dict[tuple[int, str], int] = {}
-    index = snapshot.table.index
+    kept, index = np.zeros_like(snapshot.free), snapshot.table.index
     for each in standing:
-        for node in each.nodes if each.is_fence else ():
-            if node in index:
-                kept.update({(index[node], name): _all(snapshot, name, index[node]) for name in snapshot.resources})
+        fenced = [index[node] for node in each.nodes if node in index] if each.is_fence else []
+        kept[:, fenced] = snapshot.allocatable[:, fenced]
         for placement in each.placements:
             for name, amount in placement.pod.shape.requests if placement.node in index else ():
-                key = (index[placement.node], name)
-                kept[key] = kept.get(key, 0) + amount
-    idle = dict.fromkeys(RESOURCES, 0.0)
-    for (node_index, name), amount in kept.items():
-        if name in snapshot.resources:
-            free = max(0, min(amount, int(snapshot.free[snapshot.resources[name], node_index])))
-            if policy.is_accelerator(name):
-                idle["accelerators"] += free
-            elif name in {"cpu", "memory"}:
-                # CPU is counted in milli-units.
-                idle[name] += free / 1_000 if name == "cpu" else free
-    return idle
-
-
-def _all(snapshot: Snapshot, name: str, node_index: int) -> int:
-    return int(snapshot.allocatable[snapshot.resources[name], node_index])
+                if name in snapshot.resources:
+                    kept[snapshot.resources[name], index[placement.node]] += amount
+    # Free room is negative on an overcommitted node.
+    free = np.minimum(kept, snapshot.free.clip(min=0)).sum(axis=1)
+    found = dict.fromkeys(RESOURCES, 0.0)
+    for name, row in snapshot.resources.items():
+        if policy.is_accelerator(name):
+            found["accelerators"] += int(free[row])
+        elif name in {"cpu", "memory"}:
+            # CPU is counted in milli-units.
+            found[name] += int(free[row]) / 1_000 if name == "cpu" else int(free[row])
+    return found
