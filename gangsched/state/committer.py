@@ -7,7 +7,7 @@ generation in `SchedulingState.commit`); nothing is refused here.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -38,36 +38,21 @@ OF_A_FAILED_BIND = frozenset({State.KEPT, State.RETRY})
 WAITING_WITH_ROOM = frozenset({Reason.HOLDING, Reason.UNSCHEDULABLE, Reason.YIELDED})
 
 
+@dataclass(eq=False)
 class Committer:
-    """Commits verdicts to parts of the state that it does not own."""
+    """Commits verdicts to parts of the state that it does not own; `rank` is the order in which refused groups wake."""
 
-    def __init__(
-        self,
-        members: MemberStore,
-        cluster: Cluster,
-        registry: Registry,
-        queue: Queue,
-        reports: Reports,
-        claims: ClaimBinding,
-        counts: GangCounts,
-        holds: Holds,
-        coming: RoomToCome,
-        *,
-        names: Set[str],
-        rank: Callable[[Group], Rank] = group_key,
-    ) -> None:
-        """`rank` is the order in which refused groups are woken."""
-        self._members = members
-        self._cluster = cluster
-        self._registry = registry
-        self._queue = queue
-        self._reports = reports
-        self._claims = claims
-        self._counts = counts
-        self._holds = holds
-        self._coming = coming
-        self._names = names
-        self._rank = rank
+    members: MemberStore
+    cluster: Cluster
+    registry: Registry
+    queue: Queue
+    reports: Reports
+    claims: ClaimBinding
+    counts: GangCounts
+    holds: Holds
+    coming: RoomToCome
+    names: Set[str]
+    rank: Callable[[Group], Rank] = group_key
 
     def still_fits(self, verdict: Verdict, newest: Ledger, planned_on: Snapshot) -> bool:
         """Check that every placement is still allowed, has room and causes no conflict (B2).
@@ -81,8 +66,8 @@ class Committer:
         # same.
         if newest.table is not planned_on.table:
             placed = [(each.pod, each.node) for each in placements]
-            record = self._registry.groups[verdict.group]
-            gangs = tuple(with_all(self._registry.view(gang), self._registry.policy) for gang in record.gangs)
+            record = self.registry.groups[verdict.group]
+            gangs = tuple(with_all(self.registry.view(gang), self.registry.policy) for gang in record.gangs)
             group = Group(id=verdict.group, gangs=gangs, tree=record.tree)
             if not keeps_together(group, placed, newest.table):
                 return False
@@ -93,12 +78,12 @@ class Committer:
         for placement in placements:
             index = newest.table.index.get(placement.node)
             # A held member is counted where it is already; a node that is gone is found by `fits_still`.
-            if index is not None and not self._members.node_of(placement.pod.uid):
+            if index is not None and not self.members.node_of(placement.pod.uid):
                 newest.reserve((placement.pod,), np.array([index]), np.array([1]))
         if all(newest.fits_still(placement.pod, placement.node) for placement in placements):
             # Its own promises end with their pods: kept, they would count twice against the verdicts after it.
             newest.fulfill(verdict.group, {each.pod.uid for each in placements})
-            fulfill(map(self._registry.view, self._registry.groups[verdict.group].gangs), verdict, newest)
+            fulfill(map(self.registry.view, self.registry.groups[verdict.group].gangs), verdict, newest)
             return True
         # The ledger is shared by all verdicts of the plan: those behind this one are checked without it.
         newest.rollback(checkpoint)
@@ -106,18 +91,18 @@ class Committer:
 
     def commit(self, group: GroupRecord, verdict: Verdict, snapshot: Snapshot, now_s: float) -> Iterable[Action]:
         """Apply a verdict; return the actions that carry it out."""
-        self._counts.committed(verdict)
+        self.counts.committed(verdict)
         # First, since a member that is placed elsewhere may need the room that a release gives back.
-        self._members.release(self._members[uid] for uid in verdict.releases)
+        self.members.release(self.members[uid] for uid in verdict.releases)
         for placement in verdict.holds:
-            self._place(self._members[placement.pod.uid], placement, Change.HOLD)
-        records = [self._registry.gangs[gang] for gang in group.gangs]
+            self._place(self.members[placement.pod.uid], placement, Change.HOLD)
+        records = [self.registry.gangs[gang] for gang in group.gangs]
         # All stamps before the first bind: a sent bind makes its gang started, and the next stamp another one.
         stamps = {record.id: record.stamp() for record in records if verdict.binds and not record.plain}
-        for gang_id, room in self._coming.promise(verdict, now_s).items():
+        for gang_id, room in self.coming.promise(verdict, now_s).items():
             stamps[gang_id] = stamps[gang_id]._replace(room=room)
         # `may_send` compares each bind with promised room, and this room goes by a name of its own, not by the group's.
-        self._coming.took(verdict, map(self._registry.view, group.gangs))
+        self.coming.took(verdict, map(self.registry.view, group.gangs))
         # Before the binds: each changes the states that this is derived from.
         together = self._waiting_together(records, verdict)
         actions: list[Action] = []
@@ -128,17 +113,17 @@ class Committer:
             actions += self._mark_timed_out(group)
         if verdict.round is not None:
             group.rounds += 1
-        if verdict.yields_to in self._registry.groups:
-            self._holds.yields(group, verdict.yields_to)
+        if verdict.yields_to in self.registry.groups:
+            self.holds.yields(group, verdict.yields_to)
         # Who yielded waits for this group to use what it was given; once it holds nothing, there is nothing to wait
         # for.
         if verdict.reason not in WAITING_WITH_ROOM or not any(record.of(State.HELD) for record in records):
-            self._holds.end_yields({group.id})
+            self.holds.end_yields({group.id})
         if verdict.expired or verdict.reason is Reason.YIELDED:  # the next verdict comes before this one has settled
-            actions += [event for record in records for event in self._reports.announce(record, verdict)]
+            actions += [event for record in records for event in self.reports.announce(record, verdict)]
         # Nothing of it goes on, so that devices left from an earlier start keep others off for nothing.
         if verdict.reason is Reason.UNSCHEDULABLE and not (verdict.binds or verdict.holds):
-            actions += self._claims.give_up(member for record in records for member in record.members.values())
+            actions += self.claims.give_up(member for record in records for member in record.members.values())
         self._after(group, verdict, snapshot, now_s)
         return actions
 
@@ -149,18 +134,18 @@ class Committer:
         # What was carried out once must not be carried out again by whoever reads the verdict later.
         group.verdict, group.decided_s = verdict.carried_out() if moved else verdict, now_s
         for gang in group.gangs:
-            for member in self._registry.gangs[gang].members.values():
+            for member in self.registry.gangs[gang].members.values():
                 # A failed bind was in the message; the verdict replaces it, so the message changes though the verdict
                 # may not.
                 is_news = is_news or bool(member.fault)
                 member.fault = ""
-        seen = self._registry.group(group.id, now_s)
-        rank = self._rank(seen) if verdict.needs else ()
+        seen = self.registry.group(group.id, now_s)
+        rank = self.rank(seen) if verdict.needs else ()
         if moved:
             for gang in group.gangs:
-                self._registry.touch(gang)
-        self._registry.changed(group.id)
-        self._queue.park(
+                self.registry.touch(gang)
+        self.registry.changed(group.id)
+        self.queue.park(
             group.id,
             _sought(verdict),
             rank=rank,
@@ -170,48 +155,48 @@ class Committer:
             kept=verdict.kept_for is not None and not seen.avoid,
         )
         if group.avoid:
-            self._queue.wake_at(group.id, min(group.avoid.values()))  # that node may be the one it needs
+            self.queue.wake_at(group.id, min(group.avoid.values()))  # that node may be the one it needs
         if verdict.releases and not verdict.yields_to and not verdict.expired:
-            self._queue.activate(group.id, QueueCause.HOLDS_CHANGED)  # holds were lost: place the members again at once
+            self.queue.activate(group.id, QueueCause.HOLDS_CHANGED)  # holds were lost: place the members again at once
         if is_news:
-            self._reports.note(group.id, now_s)
+            self.reports.note(group.id, now_s)
 
     def _waiting_together(self, records: Iterable[GangRecord], verdict: Verdict) -> frozenset[str]:
         """The gangs of which no bind is sent before all that they need have their claims (semantics B7)."""
         starting = frozenset(record.id for record in records if record.minimum_binds)
-        members = [self._members[each.pod.uid] for each in verdict.binds]
+        members = [self.members[each.pod.uid] for each in verdict.binds]
         selections = (
             each.claims or member.selections
             for each, member in zip(verdict.binds, members, strict=True)
             if member.gang in starting
         )
-        is_waiting = any(self._registry.gangs[gang].of(State.WAITING_FOR_CLAIMS) for gang in starting)
+        is_waiting = any(self.registry.gangs[gang].of(State.WAITING_FOR_CLAIMS) for gang in starting)
         return starting if is_waiting or any(map(waits, selections)) else frozenset()
 
     def _bind(
         self, placement: Placement, stamps: Mapping[str, PermitStamp], now_s: float, *, together: Set[str]
     ) -> Bind | BindClaims | None:
         """Send a member's bind, or have its claims and those of its start bound first."""
-        member = self._members[placement.pod.uid]
+        member = self.members[placement.pod.uid]
         # The gang has started: its other members' claims are no reason to wait (B7).
-        is_retry = member.state in OF_A_FAILED_BIND and self._registry.gangs[member.gang].permit is not None
+        is_retry = member.state in OF_A_FAILED_BIND and self.registry.gangs[member.gang].permit is not None
         must_wait = (member.gang in together and not is_retry) or waits(placement.claims or member.selections)
         self._place(member, placement, Change.SEND_CLAIMS if must_wait else Change.SEND_BIND)
-        return self._claims.order(member, stamps.get(member.gang), now_s, is_alone=is_retry)
+        return self.claims.order(member, stamps.get(member.gang), now_s, is_alone=is_retry)
 
     def _place(self, member: Member, placement: Placement, change: Change) -> None:
         """Give a member its room, unless it has it already."""
-        self._members.change(member, change, node=placement.node, selections=placement.claims)
-        assert self._cluster.fits(member.pod, member.node), f"{member.pod.key} does not fit on {member.node}"
+        self.members.change(member, change, node=placement.node, selections=placement.claims)
+        assert self.cluster.fits(member.pod, member.node), f"{member.pod.key} does not fit on {member.node}"
 
     def _mark_timed_out(self, group: GroupRecord) -> Iterator[MarkTimedOut]:
         """Annotate every live unbound pod of the group (semantics T2)."""
         for gang in group.gangs:
-            record = self._registry.gangs[gang]
-            self._registry.touch(gang)
+            record = self.registry.gangs[gang]
+            self.registry.touch(gang)
             for member in record.members.values():
                 pod = member.pod
-                ours = pod.scheduler_name in self._names
+                ours = pod.scheduler_name in self.names
                 if ours and pod.live and not pod.node_name and not pod.timed_out:
                     member.marking = True
                     yield MarkTimedOut(pod.uid, pod.namespace, pod.name)
