@@ -92,13 +92,21 @@ def arithmetic(
         # The declared sum first: it is cheap, and its message names what the user wrote.
         short = min_resources_short(gang, ledger)
         if short:
-            needs = tuple(Need(shape, 0) for shape in dict.fromkeys(pod.shape for pod in gang.pending))
             never = bool(min_resources_short(gang, totals))
-            return placing.min_resources_short(gang, short, never=never), needs
-        refusal = _room_short(gang, group, ledger if group.strict else totals, totals, ledger.progress)
-        if refusal is not None:
-            return refusal
+            return placing.min_resources_short(gang, short, never=never), _any_room((gang,) if group.strict else gangs)
+        short_of = _room_short(gang, group, ledger if group.strict else totals, totals, ledger.progress)
+        if short_of is not None:
+            refusal, needs = short_of
+            # A full node may help a NonStrict group: what is too small is the empty cluster. Then members of its other
+            # gangs may be held, for which there may be room already.
+            return refusal, needs if group.strict or not needs else _any_room(gangs)
     return None
+
+
+def _any_room(gangs: Sequence[Gang]) -> tuple[Need, ...]:
+    """Any room at all for a member of one of these gangs."""
+    pods = (pod for gang in gangs for pod in (*gang.pending, *(each.pod for each in gang.held)))
+    return tuple(Need(shape, 0) for shape in dict.fromkeys(pod.shape for pod in pods))
 
 
 def _room_short(
@@ -133,8 +141,6 @@ def _room_short(
         alike=len(counts) == 1,
         nodes=placing.why_no_node(first, group, ledger, filled=True),
     )
-    if not group.strict:  # nodes that are full may help as well: what is too small is the empty cluster
-        return refusal, tuple(Need(each, 0) for each in counts)
     return refusal, (Need(shape, needed),) if len(counts) == 1 else least_needs((gang,), shape)
 
 

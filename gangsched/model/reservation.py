@@ -116,6 +116,7 @@ class NotEntitled(StrEnum):
 
     IMPOSSIBLE = "it would not start even on an empty cluster"
     SEARCHING = "when enough devices will be free for it is still being computed"
+    TOO_MUCH_WORK = "its start time takes longer to compute than one scheduling cycle; the next attempt is in a minute"
     TOO_YOUNG = "it needs less than one node and has not waited long enough"
     NAMESPACE = "its namespace has reached its maximum number of reservations"
     LATER = "older gangs use all reservations"

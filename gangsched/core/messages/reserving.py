@@ -79,7 +79,7 @@ def not_reserved(why: NotReserved, *, wall_s: float) -> str:
             return f"not reserved{from_then_on}: {why.why}"
         case NotEntitled.REFUSED:
             return f"not reserved until a node changes: {why.why}"
-        case NotEntitled.LATER | NotEntitled.SHARE | NotEntitled.SEARCHING:
+        case NotEntitled.LATER | NotEntitled.SHARE | NotEntitled.SEARCHING | NotEntitled.TOO_MUCH_WORK:
             return f"not reserved: {why.why}"
         case _:
             assert_never(why.why)

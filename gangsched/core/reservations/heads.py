@@ -20,6 +20,7 @@ from gangsched.core.permit import missing
 from gangsched.core.reserve import Ledger
 from gangsched.core.rounds import run_round
 from gangsched.core.scopes import standing, usable
+from gangsched.core.tree_choices import needed as needed_of_tree
 from gangsched.core.work import OutOfWork, Work
 from gangsched.model.gang import Gang, Group, MatchPolicy, Mode
 from gangsched.model.gpu_policy import GpuPolicy
@@ -31,8 +32,9 @@ from gangsched.model.snapshot import Snapshot
 
 LATER: Final = NotReserved(why=NotEntitled.LATER)
 SEARCHING: Final = NotReserved(why=NotEntitled.SEARCHING)
+TOO_MUCH_WORK: Final = NotReserved(why=NotEntitled.TOO_MUCH_WORK)
 WORK: Final = 9_000
-"""Units for the round on the empty cluster; a group that takes more is no head."""
+"""Units for the round on the empty cluster; a group that takes more is no head for now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +63,10 @@ class Head:
     def too_much_work(self) -> NotReserved:
         """Why nothing is reserved if a plan does not have the work for it.
 
-        What was found about the devices of a node is kept, so that the next plan goes on from there.
+        What was found about the devices of a node is kept, so that the next plan goes on from there. Without claims
+        nothing is kept, so that the next attempt waits for a change or a minute.
         """
-        return SEARCHING if self.claims_devices else LATER
+        return SEARCHING if self.claims_devices else TOO_MUCH_WORK
 
 
 def empty_ledger(snapshot: Snapshot, policy: GpuPolicy | None = None, work: Work | None = None) -> Ledger:
@@ -81,7 +84,11 @@ def empty_ledger(snapshot: Snapshot, policy: GpuPolicy | None = None, work: Work
 
 
 def head_of(group: Group) -> Head | None:
-    """The group as a candidate for a reservation; None if it lacks no room, or waits for another group (D1)."""
+    """The group as a candidate for a reservation; None if it lacks no room, or waits for another group (D1).
+
+    Of a tree, only children that its minimum needs count (I9), whether or not the plan decides it.
+    """
+    group = needed_of_tree(group)
     # What it yielded to has its turn first; a reservation would take back what it gave.
     gangs = () if group.yielded_to else needed(group)
     return Head(group, gangs, waiting_since_s(gangs), group.run_time_s) if gangs else None
@@ -124,6 +131,7 @@ def find_heads(
                     continue
                 looks -= 1
             try:
+                empty.work.reserved(WORK)
                 why = impossible(head, empty)
             except OutOfWork:
                 # Nothing was found in this plan, whose work went to others: the next one begins with all of it.
@@ -225,16 +233,17 @@ def too_young(head: Head, empty: Ledger, limits: ReservationLimits, *, wall_s: f
 def impossible(head: Head, empty: Ledger) -> NotReserved | None:
     """Why the head could not be permitted on the empty cluster; None if it could.
 
-    If the check takes more work than a plan has, the answer is `too_much_work`. Raises OutOfWork if less is left in
-    this plan.
+    If the check takes more than `WORK`, the answer is `too_much_work`. Raises OutOfWork if less was left in this plan
+    and did not suffice.
     """
-    # Raises where less is left: begun and not ended, the round would have to begin again in the next plan.
-    empty.work.reserved(WORK)
+    left = empty.work.left
     try:
         with empty.work.at_most(WORK):
             if _fits(head, empty):
                 return None
     except OutOfWork:
+        if left < WORK:
+            raise
         return head.too_much_work
     needs, offers = _in_nodes(head, empty)
     return NotReserved(why=NotEntitled.IMPOSSIBLE, needs=needs, offers=offers)

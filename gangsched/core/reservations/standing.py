@@ -163,10 +163,8 @@ class Standing:
 
     def _refused(self, group: Group) -> None:
         """The group was refused for room: it has its reservation before those behind it are tried (H12)."""
-        if (known := self._given.known.get(group.id)) is not None:
-            self._not_reserved[group.id] = known
         # Not cached, as nothing is kept of groups without a reservation (`records`).
-        elif self._left and (head := head_of(group)) is not None:
+        if group.id not in self._not_reserved and self._left and (head := head_of(group)) is not None:
             why = self._cannot_be_head(head)
             if why is not None:
                 self._not_reserved[group.id] = why
@@ -310,8 +308,8 @@ class Standing:
             of_namespace = (
                 NotReserved(why=NotEntitled.NAMESPACE, namespace=full[0], offers=used[full[0]]) if full else None
             )
-            self._not_reserved[head.group.id] = of_namespace or LATER
             self._drop(head.group.id)
+            self._not_reserved[head.group.id] = of_namespace or LATER
 
     def _drop(self, group_id: str) -> None:
         """The group is no head any more; those after it may start earlier."""
@@ -323,10 +321,11 @@ class Standing:
             self._backfill = self._bind()
 
     def _lost(self, groups: Iterable[str]) -> None:
-        """The reservations of these groups are gone."""
+        """The reservations of these groups are gone, so that their places are for the next ones."""
         gone = set(groups) & self._entitled
         if gone:
             self._entitled -= gone
+            self._not_reserved = {each: why for each, why in self._not_reserved.items() if why.why not in BY_NUMBER}
             self._stale.update(each.head.group.id for each in self._reservations)
 
     def _nothing_runs(self) -> Ledger:

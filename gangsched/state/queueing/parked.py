@@ -109,15 +109,17 @@ class _Waiting:
     ) -> Iterator[str]:
         """The groups to wake up if there is room for `rooms` pods, behind the group that was tried last.
 
-        `most` is the number of groups, by kind, that have all required room. Room that is reserved against all other
-        groups may be reserved for one of the `heads`.
+        `most` is the number of groups, by kind, that have all required room, or any room if they require none: the
+        freed node may only have changed what the empty cluster holds. Room that is reserved against all other groups
+        may be reserved for one of the `heads`.
         """
         heap = []
         for number, (kind, entries) in enumerate(self.by_kind.items()):
             place = bisect_left(entries, self.tried) if self.tried is not None else 0
             # Behind the one that was tried; before the place where it would be if it is gone.
             place += entries[place : place + 1] == [self.tried]
-            if place < len(entries) and kind.counts[self.room] <= rooms and (fit := most(kind)):
+            is_enough = not kind.required or kind.counts[self.room] <= rooms
+            if place < len(entries) and is_enough and (fit := most(kind)):
                 heap.append((entries[place], number, place, kind, fit))
         heapify(heap)
         left, woken = rooms, 0
@@ -371,7 +373,9 @@ class Parked:
         freed = None if minds_pods(shape) else _indices(snapshot, waiting.freed)
 
         def most(kind: _Kind) -> int:
-            return self._copies(kind, snapshot, freed) if kind.required else rooms
+            if kind.required:
+                return self._copies(kind, snapshot, freed)
+            return rooms or max(self._room_facts(each.shape, snapshot)[0] for each in kind.counts)
 
         groups = list(waiting.next(rooms, self._records, most, heads))
         if not groups:

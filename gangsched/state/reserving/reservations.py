@@ -46,6 +46,9 @@ from gangsched.state.timers import Timers
 
 EVERY_S: Final = 1.0
 """How often reservations are made anew for what happened in the cluster."""
+RETRIED_AFTER_S: Final = {NotEntitled.SEARCHING: EVERY_S, NotEntitled.TOO_MUCH_WORK: 60.0}
+"""When a candidate is examined again whose search did not end: at once where the next plan goes on from what was found,
+else seldom, since each attempt costs all the work that a plan has for reservations."""
 FORGET_S: Final = 10.0
 """Where no reservation stands for so long, what was remembered for the next plan that makes one is forgotten."""
 MADE_AT_MOST: Final = 2
@@ -352,9 +355,8 @@ class StandingReservations:
                 if why.why in _BY_NUMBER and group.entitlement is not Entitlement.CANDIDATE:
                     continue  # counted anew in no time, while thousands of such facts were forgotten at each event
                 self._examined.add(group)
-                # A search for devices goes on over several plans; without this nothing would call for the next one
-                # (H5).
-                again_s = self.wall_s(now_s) + EVERY_S if why.why is NotEntitled.SEARCHING else why.until_s
+                # A search goes on over several plans; without this nothing would call for the next one (H5).
+                again_s = min(why.until_s, self.wall_s(now_s) + RETRIED_AFTER_S.get(why.why, math.inf))
                 self._over.set(group_id, again_s)
                 group.not_reserved = replace(why, until_s=again_s)
         if _rooms(before) != _rooms(self.standing):

@@ -246,6 +246,13 @@ def test_non_strict_refusal_wakes_on_any_node_that_changes() -> None:
     assert verdict.needs == (Need(shape(8), 0),)
 
 
+def test_a_non_strict_group_too_big_for_the_empty_cluster_watches_room_for_all_of_its_gangs() -> None:
+    """Q3: once a full node makes the empty cluster large enough, what can be held first is a member of another gang."""
+    large = gang("ns/g", pods("g", 3, gpus=8), mode=Mode.NON_STRICT)
+    small = gang("ns/h", pods("h", 1), mode=Mode.NON_STRICT)
+    assert decide(large, small).needs == (Need(shape(8), 0), Need(shape(1), 0))
+
+
 def test_too_few_waiting_members_is_not_unschedulable() -> None:
     """P1, B1, E1: where bound members do not count, too few waiting ones are missing members, not missing room."""
     verdict = decide(gang("ns/g", pods("g", 1), 3, bound=2, match_policy=MatchPolicy.ONLY_WAITING))

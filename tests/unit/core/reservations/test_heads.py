@@ -4,15 +4,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from gangsched.core.reservations.heads import Head, empty_ledger, find_heads, head_of, needed, waiting_since_s
+from gangsched.core.reservations import heads
+from gangsched.core.reservations.heads import (
+    Head,
+    empty_ledger,
+    find_heads,
+    head_of,
+    impossible,
+    needed,
+    waiting_since_s,
+)
 from gangsched.core.reserve import Ledger
+from gangsched.core.work import OutOfWork, Work
 from gangsched.model.gang import Group, MatchPolicy
 from gangsched.model.objects import Node
 from gangsched.model.reservation import NotEntitled, NotReserved, ReservationLimits
+from gangsched.model.tree import Composite
 from tests.builders import GPU, gang, group, node, pod, running, snapshot
 
 TWO_NODES = [node("a"), node("b")]
@@ -156,6 +168,34 @@ def test_pods_that_go_alone_are_a_gang_of_one(fields: dict[str, Any]) -> None:
     (one,) = needed(alone)
     assert ([each.name for each in one.pending], one.min_member, one.free_running) == (["old"], 1, False)
     assert one.match_policy is MatchPolicy.ONLY_WAITING
+
+
+def test_of_a_tree_only_needed_children_count() -> None:
+    """I9, H3: two of three children are needed; the third is no part of the head, nor a head once two have started."""
+    tree = Composite("ns/t", ("ns/a", "ns/b", "ns/c"), 2)
+    children = [gang(f"ns/{name}", [pod(f"{name}{n}", gpus=8) for n in range(2)]) for name in "abc"]
+    head = head_of(group(*children, tree=tree))
+    assert head is not None
+    assert [each.id for each in head.gangs] == ["ns/a", "ns/b"]
+    begun = [replace(each, pending=(), bound=2, satisfied=True) for each in children[:2]]
+    assert head_of(group(*begun, children[2], tree=tree)) is None
+
+
+@pytest.mark.parametrize(("left", "answer"), [(heads.WORK - 1, None), (heads.WORK, heads.TOO_MUCH_WORK)])
+def test_what_does_not_fit_into_the_work_of_a_plan_is_told_so(
+    left: int, answer: NotReserved | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """H3: with less work left the next plan answers; with all of it the group is told so."""
+    empty = empty_ledger(snapshot(TWO_NODES), work=Work(left))
+    (head,) = heads_of([waiting("g", 2, 8)])
+    assert impossible(head, empty) is None, "little work is enough for an easy group"
+    monkeypatch.setattr(heads, "_fits", lambda _, ledger: ledger.work.charge(heads.WORK + 1))
+    empty = empty_ledger(snapshot(TWO_NODES), work=Work(left))
+    if answer is None:
+        with pytest.raises(OutOfWork):
+            impossible(head, empty)
+    else:
+        assert impossible(head, empty) == answer
 
 
 def test_what_needs_nothing_is_no_head() -> None:

@@ -389,3 +389,22 @@ def test_room_that_a_plan_takes_wakes_nobody_else() -> None:
     there.settle()
     assert {f"g000-{n}" for n in range(4)} <= set(there.bound())
     assert sum(len(each.verdicts) for each in there.plans) <= 4
+
+
+def test_a_full_node_that_opens_wakes_a_group_of_which_another_gang_can_hold() -> None:
+    """Q3: the large gang of a NonStrict group fits the empty cluster with a closed node only, which is full; the small
+    one, which may not use that node, is held elsewhere as soon as it opens.
+    """
+    closed = node("c", 8, unschedulable=True, labels={"pool": "large"})
+    world = World(node("a", 8, labels={"pool": "small"}), closed)
+    world.create(pod("other", gpus=8, node_name="c"))
+    groups = ["ns/g", "ns/h"]
+    world.create(
+        members("g", 1, mode="NonStrict", groups=groups, of=shape(8, node_selector=(("pool", "large"),))),
+        members("h", 1, mode="NonStrict", groups=groups, of=shape(1, node_selector=(("pool", "small"),))),
+    )
+    world.settle()
+    assert world.held() == {}
+    world.add_nodes(node("c", 8, labels={"pool": "large"}))
+    world.settle()
+    assert world.held() == {"h-0": "a"}

@@ -189,6 +189,7 @@ def test_durations() -> None:
         (NotReserved(why=NotEntitled.LATER), "not reserved: older gangs use all reservations"),
         (NotReserved(why=NotEntitled.SHARE), "not reserved: the other reservations"),
         (NotReserved(why=NotEntitled.SEARCHING), "not reserved: when enough devices will be free for it is still"),
+        (NotReserved(why=NotEntitled.TOO_MUCH_WORK), "not reserved: its start time takes longer to compute than one"),
     ],
 )
 def test_why_nothing_is_reserved(why: NotReserved, text: str) -> None:
