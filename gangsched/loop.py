@@ -33,7 +33,8 @@ READ_PER_TURN = 2_500
 """Units of changed gangs that a turn reads (`Registry.refresh`), 10 to 15 ms; 20,000 new pods took one turn 0.5 s."""
 MESSAGES_BESIDE_A_PLAN, READ_BESIDE_A_PLAN = 200, 600
 """A turn that applies more, or would read more, leaves the plan to the next one, which applies nothing: plans have most
-of a turn's 50 ms, and no stream of messages keeps them off."""
+of a turn's 50 ms, and no stream of messages keeps them off. Of new gangs others are read in the turn after the plan
+(`state.changed_gangs`): however many one namespace creates, every second turn has a plan."""
 TURN_EVERY_S = 0.01
 """A turn costs as much for one message as for ten: the first one is looked at at once, the next ones together."""
 SOONEST_S, TIMES_A_TURN = 0.002, 4.0
@@ -144,7 +145,7 @@ class Loop:
         if is_burst or not self._ready():
             return bool(self._messages)
         now_s = self._ports.clock.now_s()
-        is_late = self._state.registry.exceeds(READ_BESIDE_A_PLAN)
+        is_late = self._state.registry.exceeds(READ_BESIDE_A_PLAN, with_new=not self._plan_is_next)
         # A standby reads as well, so that its first plan after a failover need not read everything at once.
         if is_late or not self._leads():
             self._state.refresh(now_s, in_turn=False, most=READ_PER_TURN)
@@ -154,7 +155,7 @@ class Loop:
         self._plan_is_next = is_late or applied > MESSAGES_BESIDE_A_PLAN
         if self._plan_is_next:
             return True
-        prepared = prepare(self._state, now_s, self._ports.clock.wall_s())
+        prepared = prepare(self._state, now_s, self._ports.clock.wall_s(), most_new=READ_BESIDE_A_PLAN)
         told = sum(each.reason is EventReason.OVERRUN for each in prepared.overruns)
         self._metrics.reservations.overruns.inc(told)
         # Before the plan, which these binds and evictions need not wait for.

@@ -10,6 +10,7 @@ Commit on exactly the state that the plan was made from.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -39,13 +40,13 @@ class Decided:
     took_s: float
 
 
-def prepare(state: SchedulingState, now_s: float, wall_s: float) -> Prepared:
-    """Do steps 1 to 4."""
+def prepare(state: SchedulingState, now_s: float, wall_s: float, *, most_new: float = math.inf) -> Prepared:
+    """Do steps 1 to 4; `most_new` is the work for new gangs, in units of `Registry.refresh`."""
     claims = state.claims_due(now_s)
     overruns = state.overruns.due(now_s, wall_s)
     # Before the refresh: room that members to come no longer need may wake parked groups.
     state.coming.due(now_s, wall_s)
-    state.refresh(now_s)
+    state.refresh(now_s, most_new=most_new)
     nominations = state.preemptions.due(now_s, wall_s)
     return Prepared([*claims, *nominations, *overruns, *state.coming.take_events()], overruns)
 

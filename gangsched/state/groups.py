@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Set
 from dataclasses import dataclass, replace
-from itertools import accumulate, count, islice, takewhile
+from itertools import count, islice, takewhile
 from math import inf
 from typing import NamedTuple
 
@@ -21,6 +21,7 @@ from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.reasons import Reason
 from gangsched.model.text import named
 from gangsched.model.tree import Composite, composites_of, gangs_of
+from gangsched.state.changed_gangs import ChangedGangs
 from gangsched.state.gang_view import gang_view
 from gangsched.state.gangs import GangRecord
 from gangsched.state.group_record import GroupRecord
@@ -35,10 +36,6 @@ AT_A_TIME = 250
 """Gangs that are grouped anew in one refresh only because one changed that they name and are not decided with."""
 UNUSED_ROOM_EVERY_S = 60
 """How often the age of a namespace's groups may begin again."""
-UNITS_A_GANG = 8
-"""Cost of reading a gang without its members, in units of reading one member, about 5 µs."""
-UNITS_IN_A_TREE = 16
-"""Further cost if the gang has a parent: the other parts of its tree are looked up before and after."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +67,8 @@ class Registry:
         self.policy = policy
         self._workers = SiblingWorkers()
         self.trusts_stamps = True  # until it is known whether a policy guards them (B8)
-        # A dict for its order: with a limit on the work of one refresh, the first to change must not be overtaken each
-        # time.
-        self._dirty: dict[str, None] = {}
+        self._views: dict[str, Gang] = {}
+        self._changed = ChangedGangs(self.gangs, self._views)
         self._ignored: frozenset[str] = frozenset()
         #: By namespace: when room for members to come was last released without them, in epoch seconds.
         self._unused_room_s: dict[str, int] = {}
@@ -83,27 +79,31 @@ class Registry:
         self._awaits_until_s: dict[str, float] = {}
         #: Those of them that still wait, the first to be judged first.
         self._awaiting: dict[str, None] = {}
-        self._views: dict[str, Gang] = {}
-        self._generations = count(1)  # never reused, also not by a group that is formed again under the same id
+        # Never reused, also not by a group that is formed again under the same id.
+        self._generations = count(1)
 
     def gang(self, gang_id: str, *, plain: bool = False) -> GangRecord:
         """Record of a gang, created if needed; the gang counts as changed."""
         record = self.gangs.get(gang_id)
         if record is None:
             record = self.gangs[gang_id] = GangRecord(id=gang_id, plain=plain)
-        self._dirty[gang_id] = None
+        self._changed.add(gang_id)
         return record
 
     def touch(self, gang_id: str) -> None:
         """Mark a gang as changed: its view is rebuilt at the next refresh."""
         if gang_id in self.gangs:
-            self._dirty[gang_id] = None
+            self._changed.add(gang_id)
+
+    def must_read(self, gang_id: str) -> None:
+        """Read a gang before the next plan, since a member of it takes room."""
+        self._changed.must_read(gang_id)
 
     def ignore_run_times(self, namespaces: Set[str]) -> None:
         """Ignore run times declared in these namespaces, and only in these (semantics H11)."""
         changed, self._ignored = self._ignored ^ namespaces, frozenset(namespaces)
         # Also those of namespaces that are believed again: their counted run times change back.
-        self._dirty |= {gang_id: None for gang_id, record in self.gangs.items() if record.namespace in changed}
+        self._changed.add_all(each for each in self._views if namespace_of(each) in changed)
 
     def room_unused(self, namespace: str, at_s: int) -> None:
         """Let the groups of a namespace that would keep room for members to come rank as created now (semantics B8).
@@ -117,8 +117,8 @@ class Registry:
             each: known[each] for each in known.keys() & {of.namespace for of in self.gangs.values()}
         }
         self._unused_room_s[namespace] = at_s
-        waiting = (each for each, view in self._views.items() if view.to_come and namespace_of(each) == namespace)
-        self._dirty |= dict.fromkeys(waiting)
+        views = self._views.items()
+        self._changed.add_all(each for each, view in views if view.to_come and namespace_of(each) == namespace)
 
     def _created_s(self, gangs: Iterable[Gang]) -> int:
         """The creation that ranks a group (semantics Q1, B8)."""
@@ -128,7 +128,7 @@ class Registry:
 
     def is_touched(self, group_id: str) -> bool:
         """Whether a gang of the group changed, so that the next refresh rebuilds the group."""
-        return not self._dirty.keys().isdisjoint(self.groups[group_id].gangs)
+        return not self._changed.is_disjoint(self.groups[group_id].gangs)
 
     def view(self, gang_id: str) -> Gang:
         """View of a gang at the last refresh."""
@@ -190,7 +190,7 @@ class Registry:
     @property
     def is_behind(self) -> bool:
         """Whether the next `refresh` has work to do even if nothing changes until then."""
-        return bool(self._later)
+        return bool(self._later) or self._changed.any_new
 
     def awaits_pod_group(self, group_id: str) -> bool:
         """Whether a gang of the group still waits for its PodGroup; the group is then not decided."""
@@ -200,19 +200,15 @@ class Registry:
         """Time at which `refresh` must be called even if nothing changes."""
         return next((self._awaits_until_s[gang_id] for gang_id in self._awaiting), None)
 
-    def exceeds(self, units: float) -> bool:
+    def exceeds(self, units: float, *, with_new: bool = True) -> bool:
         """Whether reading all changed gangs takes more than this many units of work, each about the time for one
-        member.
+        member; `with_new` says whether new gangs count that a plan need not wait for.
         """
-        return any(sum_ > units for sum_ in accumulate(map(self._cost, self._dirty)))
+        return self._changed.exceeds(units, with_new=with_new)
 
-    def _cost(self, gang_id: str) -> int:
-        record = self.gangs[gang_id]
-        in_tree = any(each.parent for each in record.pod_groups.values()) or (record.spec and record.spec.parent)
-        return UNITS_A_GANG + (UNITS_IN_A_TREE if in_tree else 0) + len(record.members)
-
-    def refresh(self, now_s: float, most: float = inf) -> Refreshed:
-        """Rebuild the views of changed gangs and their groups.
+    def refresh(self, now_s: float, most: float = inf, *, most_new: float = inf) -> Refreshed:
+        """Rebuild the views of changed gangs and their groups, up to `most` units of work, `most_new` of them for new
+        gangs.
 
         Gangs that are (or would be) decided together are grouped at once. Other gangs that list a changed gang follow
         in batches, since any number of gangs may list the same one.
@@ -222,15 +218,8 @@ class Registry:
         changed: set[str] = set()
         for gang_id in list(takewhile(lambda each: self._awaits_until_s[each] <= now_s, self._awaiting)):
             del self._awaiting[gang_id]
-            self._dirty[gang_id] = None
-        units = 0
-        for gang_id in list(self._dirty):
-            # After a restart, or for an object with thousands of pods: the rest follows in the next turns, and binds go
-            # on between.
-            if units >= most:
-                break
-            units += self._cost(gang_id)
-            del self._dirty[gang_id]
+            self._changed.add(gang_id)
+        for gang_id in self._changed.take(most, most_new):
             record = self.gangs[gang_id]
             if record.empty:
                 regroup |= {gang_id} | self._siblings(gang_id)
@@ -337,7 +326,7 @@ class Registry:
         self._parents.begin()
         for gang_id in sorted(gang_ids):
             record = self.gangs.get(gang_id)
-            if record is None:
+            if record is None or gang_id not in self._views:
                 self.group_of.pop(gang_id, None)
             elif gang_id in trees:
                 self.group_of[gang_id] = trees[gang_id]

@@ -203,6 +203,8 @@ class MemberStore:
     def _enter(self, member: Member, gang: GangRecord) -> None:
         member.gang = gang.id
         gang.members[member.pod.uid] = member
+        if member.node:
+            self._registry.must_read(gang.id)
 
     def _tell_gone(self, uid: str) -> None:
         """There is no such member any more."""
@@ -247,6 +249,7 @@ class MemberStore:
                 _count(self._priorities, old_pod.priority, -1)
             if member.node:
                 _count(self._priorities, pod.priority, +1)
+                self._registry.must_read(member.gang)
         member.wait = member.wait if state is State.WAITING_FOR_CLAIMS else None
         if old_pod.claims or pod.claims:
             # A retry goes to the same node with the same volumes: those of the first try may be reserved already.

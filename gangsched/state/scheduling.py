@@ -177,15 +177,17 @@ class SchedulingState:
 
     # --- the input of a plan, and its commit ------------------------------------------------------------------------
 
-    def refresh(self, now_s: float, *, in_turn: bool = True, most: float = math.inf) -> None:
+    def refresh(
+        self, now_s: float, *, in_turn: bool = True, most: float = math.inf, most_new: float = math.inf
+    ) -> None:
         """Update groups and queue from all applied messages, and wake groups for room freed in earlier turns if
-        `in_turn`: not while a plan that may use this room awaits its commit.
+        `in_turn`: not while a plan that may use this room awaits its commit. See `Registry.refresh` for the others.
         """
         # First: the room that it gives back is freed room for all that follows.
         self._release_kept(now_s)
         if in_turn and self._event_handlers.sub_groups.is_behind:
             self._event_handlers.assign(now_s)
-        refreshed = self.registry.refresh(now_s, most)
+        refreshed = self.registry.refresh(now_s, most, most_new=most_new)
         gone = refreshed.gone.keys()
         changed = [self.registry.groups[group_id] for group_id in refreshed.changed]
         self.pending.changed((*changed, *refreshed.gone.values()))
@@ -356,7 +358,7 @@ class SchedulingState:
         Messages applied since the snapshot count (B2). If anything moved, or a verdict was dropped that later ones
         depended on, committed verdicts stay valid but every group is planned again.
         """
-        self.refresh(now_s, in_turn=False)
+        self.refresh(now_s, in_turn=False, most_new=0)
         actions: list[Action] = []
         told: dict[str, int] = {}
         newest = self._newest() if self.cluster.snapshot() is not snapshot else None

@@ -364,3 +364,13 @@ def pods_of_one_task_stand_in_for_those_of_another(_: Any) -> Any:
 @bug("A2", "state.gang_view:_smallest_first", "unit/api/dialects/test_volcano.py")
 def the_largest_members_are_added_to_the_minimums_of_tasks(_: Any) -> Any:
     return list
+
+
+@bug("Q4", "state.changed_gangs:ChangedGangs.exceeds", f"{STATE}/test_changed_gangs.py")
+def a_plan_waits_until_all_new_gangs_are_read(exceeds: Any) -> Any:
+    return lambda self, units, *, with_new: exceeds(self, units, with_new=True)
+
+
+@bug("V6", "state.changed_gangs:ChangedGangs.must_read", f"{STATE}/test_changed_gangs.py")
+def a_plan_does_not_wait_for_a_new_gang_that_runs(_: Any) -> Any:
+    return lambda self, gang_id: None

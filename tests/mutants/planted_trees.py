@@ -145,3 +145,8 @@ def of_a_replica_only_one_gang_is_evicted(real: Any) -> Any:
 @bug("V13", "state.preemption.last_look:_may_lose", VICTIMS)
 def a_child_that_is_needed_meanwhile_is_evicted(_: Any) -> Any:
     return lambda group_id, gang_id, registry, victims: True
+
+
+@bug("H3", "core.reservations.heads:needed_of_tree", "unit/core/reservations/test_heads.py")
+def children_above_the_minimum_have_a_reservation(_: Any) -> Any:
+    return lambda group: group

@@ -1,0 +1,103 @@
+"""Gangs that have changed since they were last read, and in which order they are read.
+
+Invariant: no plan is made while a gang that was read before has changed, since its view is outdated. A new gang has no
+view that anything could decide on, so that plans go on while new ones wait for their turn, one namespace after the
+other. A new gang with a member on a node is read like a known one: preemption and reservations count such members.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator, Mapping
+from itertools import accumulate, chain
+from math import inf
+
+from gangsched.model.gang import namespace_of
+from gangsched.state.gangs import GangRecord
+
+UNITS_A_GANG = 8
+"""Cost of reading a gang without its members, in units of reading one member, about 5 µs."""
+UNITS_IN_A_TREE = 16
+"""Further cost if the gang has a parent: the other parts of its tree are looked up before and after."""
+
+
+class ChangedGangs:
+    """Ids of changed gangs among `gangs`; `views` are those that were read."""
+
+    def __init__(self, gangs: Mapping[str, GangRecord], views: Container[str]) -> None:
+        self._gangs = gangs
+        self._views = views
+        self._known: dict[str, None] = {}
+        #: New gangs by namespace; both in the order of their turns.
+        self._new: dict[str, dict[str, None]] = {}
+        #: All gangs were read once since the start: from then on plans do not wait for new ones. Before, a plan would
+        #: see the work of some namespaces only, and serve it out of order (H16).
+        self._is_caught_up = False
+
+    @property
+    def any_new(self) -> bool:
+        """Whether new gangs wait to be read."""
+        return bool(self._new)
+
+    def add(self, gang_id: str) -> None:
+        """A gang is new or has changed."""
+        if gang_id in self._views:
+            self._known[gang_id] = None
+        elif gang_id not in self._known:
+            self._new.setdefault(namespace_of(gang_id), {})[gang_id] = None
+
+    def add_all(self, gang_ids: Iterable[str]) -> None:
+        """These gangs have changed, and are read before the next plan."""
+        for gang_id in gang_ids:
+            self._known[gang_id] = None
+
+    def must_read(self, gang_id: str) -> None:
+        """Read a gang before the next plan, if it is new."""
+        of_namespace = self._new.get(namespace_of(gang_id), {})
+        if gang_id in of_namespace:
+            self._take_new(gang_id)
+            self._known[gang_id] = None
+
+    def is_disjoint(self, gang_ids: Iterable[str]) -> bool:
+        """Whether none of these gangs has changed."""
+        return self._known.keys().isdisjoint(gang_ids)
+
+    def exceeds(self, units: float, *, with_new: bool) -> bool:
+        """Whether reading all of them takes more than this many units, each about the time for one member; without
+        `with_new` those that a plan need not wait for do not count.
+        """
+        of_new = self._new.values() if with_new or not self._is_caught_up else ()
+        return any(sum_ > units for sum_ in accumulate(map(self._cost, chain(self._known, *of_new))))
+
+    def take(self, most: float = inf, most_new: float = inf) -> Iterator[str]:
+        """Remove and return ids while their cost is less than `most` units; new ones that cost at most `most_new`."""
+        units = 0
+        for gang_id in list(self._known):
+            if units >= most:
+                return
+            units += self._cost(gang_id)
+            del self._known[gang_id]
+            yield gang_id
+        left = most_new if self._is_caught_up else inf
+        while self._new and units < most:
+            namespace, of_namespace = next(iter(self._new.items()))
+            gang_id = next(iter(of_namespace))
+            cost = self._cost(gang_id)
+            if cost > left:
+                return
+            units, left = units + cost, left - cost
+            self._take_new(gang_id)
+            if of_namespace:  # after the other namespaces
+                self._new[namespace] = self._new.pop(namespace)
+            yield gang_id
+        self._is_caught_up = self._is_caught_up or not self._new
+
+    def _take_new(self, gang_id: str) -> None:
+        namespace = namespace_of(gang_id)
+        del self._new[namespace][gang_id]
+        if not self._new[namespace]:
+            del self._new[namespace]
+
+    def _cost(self, gang_id: str) -> int:
+        record = self._gangs[gang_id]
+        in_tree = any(each.parent for each in record.pod_groups.values()) or (record.spec and record.spec.parent)
+        return UNITS_A_GANG + (UNITS_IN_A_TREE if in_tree else 0) + len(record.members)

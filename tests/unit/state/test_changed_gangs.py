@@ -1,0 +1,91 @@
+"""In which order changed gangs are read, and how much of it a plan waits for."""
+
+from __future__ import annotations
+
+from gangsched.loop import MESSAGES_PER_TURN
+from gangsched.model.gang import Gang
+from gangsched.model.protocol import Applied
+from gangsched.state.changed_gangs import UNITS_A_GANG, ChangedGangs
+from gangsched.state.gangs import GangRecord
+from tests.builders import gang, members, node, pod
+from tests.sizes import of_size
+from tests.unit.test_loop import Bench
+
+
+def changed(*known: str) -> tuple[ChangedGangs, dict[str, GangRecord], dict[str, Gang]]:
+    """Some gangs, of which these were read once and have changed, and nothing is left of the start."""
+    gangs: dict[str, GangRecord] = {}
+    views: dict[str, Gang] = {}
+    made = ChangedGangs(gangs, views)
+    assert not list(made.take())
+    for each in known:
+        gangs[each], views[each] = GangRecord(id=each), gang(each)
+        made.add(each)
+    return made, gangs, views
+
+
+def add(made: ChangedGangs, gangs: dict[str, GangRecord], *names: str) -> None:
+    """These gangs are new."""
+    for each in names:
+        gangs[each] = GangRecord(id=each)
+        made.add(each)
+
+
+def test_known_gangs_come_first_and_new_ones_by_namespace_in_turn() -> None:
+    """A namespace with many new gangs does not keep those of another one waiting."""
+    made, gangs, _ = changed("ns/known")
+    add(made, gangs, "many/0", "many/1", "many/2", "few/0")
+    assert [*made.take()] == ["ns/known", "many/0", "few/0", "many/1", "many/2"]
+    assert not made.any_new
+
+
+def test_a_plan_waits_for_known_gangs_only() -> None:
+    """New ones count for the turn that reads them, and are read beside a plan as far as its share goes."""
+    made, gangs, _ = changed("ns/known")
+    add(made, gangs, *(f"many/{n}" for n in range(10)))
+    assert made.exceeds(10 * UNITS_A_GANG, with_new=True)
+    assert not made.exceeds(UNITS_A_GANG, with_new=False)
+    assert [*made.take(most_new=2 * UNITS_A_GANG)] == ["ns/known", "many/0", "many/1"]
+    assert [*made.take(most_new=UNITS_A_GANG - 1)] == []
+    assert len([*made.take(most=3 * UNITS_A_GANG)]) == 3
+
+
+def test_a_new_gang_with_a_member_on_a_node_is_read_before_the_plan() -> None:
+    """Preemption and reservations count the members of known gangs only."""
+    made, gangs, _ = changed()
+    add(made, gangs, "ns/a", "ns/b")
+    made.must_read("ns/b")
+    made.must_read("ns/unknown")
+    assert [*made.take(most_new=0)] == ["ns/b"]
+    assert [*made.take()] == ["ns/a"]
+
+
+def test_until_all_were_read_once_a_plan_waits_for_all() -> None:
+    """H16, Q1: after a start all namespaces are served in order, whichever gang is read first."""
+    gangs: dict[str, GangRecord] = {}
+    made = ChangedGangs(gangs, {})
+    add(made, gangs, "ns/a", "ns/b")
+    assert made.exceeds(UNITS_A_GANG, with_new=False)
+    assert [*made.take(most=UNITS_A_GANG)] == ["ns/a"]
+    assert [*made.take(most_new=0)] == ["ns/b"]
+
+
+def test_ten_thousand_new_gangs_delay_the_pod_of_another_namespace_by_few_turns() -> None:
+    """Attack: a tenant creates gangs as fast as they are applied; plans go on between turns that read them."""
+    number, bench = of_size(2_000, 10_000), Bench()
+    bench.loop.inbox(Applied(node("a")))
+    while bench.loop.turn():
+        pass
+    for n in range(number):
+        bench.loop.inbox(Applied(members(f"g{n}", 1, gpus=8, min_member=2, namespace="many")[0]))
+    bench.loop.inbox(Applied(pod("mine", namespace="other", gpus=0)))
+    turns = 0
+    while not bench.binds:
+        bench.loop.turn()
+        turns += 1
+        assert turns <= number // MESSAGES_PER_TURN + 5
+    assert bench.state.registry.is_behind
+    while bench.loop.turn() or bench.state.registry.is_behind:
+        turns += 1
+        assert turns < number
+    assert len(bench.state.registry.groups) == number + 1
