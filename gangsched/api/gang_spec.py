@@ -346,6 +346,11 @@ class _SpecReader:
 
     def members_to_come(self, spec: GangSpec, pod_group: PodGroup | None) -> ToCome:
         """Whether members come only after others run."""
+        leader_first = self.optional(_LEADER_FIRST) is True
+        if leader_first and not any(keys.LWS_SIZE in stated for _, stated in self.stated()):
+            (key,), source = keys.LEADER_FIRST, self.sources.pop(_LEADER_FIRST.name)
+            text = f"{source} has no effect without {keys.LWS_SIZE}, which says how many workers are to come."
+            self.problems.append(Problem(key, quoted("true"), "", text))
         return members_to_come(
             _cut(spec.id),
             [gang_metadata for _, gang_metadata in self.stated()],
@@ -353,7 +358,7 @@ class _SpecReader:
             min_member=spec.min_member,
             total=spec.total,
             min_resources=spec.min_resources,
-            leader_first=self.optional(_LEADER_FIRST) is True,
+            leader_first=leader_first,
             exclusive=_LWS_TOPOLOGY.name in self.sources,
             keeps_room=self.optional(_KEEP_ROOM) is True,
         )

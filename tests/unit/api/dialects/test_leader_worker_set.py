@@ -125,6 +125,17 @@ def test_a_leader_without_workers_and_a_flag_that_is_off_are_not_refused() -> No
     assert len(other.settle().bound()) == 3
 
 
+def test_a_leader_that_is_to_start_first_without_a_size_is_told() -> None:
+    """E4: how many workers are to come is not known, so that all members start together."""
+    world = World(node("a", 8))
+    world.declare(pod_group(GROUP, 2, api_group=keys.VOLCANO, version="v1beta1"))
+    world.create(lws_pods(2, {MARK: GROUP, keys.LEADER_FIRST[0]: "true"}))
+    assert len(world.settle().told().bound()) == 2
+    assert "gangsched.dev/leader-first of pod ns/serve-0 has no effect without leaderworkerset.sigs.k8s.io/size" in str(
+        world.events()
+    )
+
+
 def test_a_users_own_gang_of_several_groups_is_left_alone() -> None:
     """The size of one group is not the minimum of a gang that somebody made of two, whatever the key."""
     stated = {**SIZE, keys.NAME: "both", keys.MIN[0]: "6", keys.LWS_EXCLUSIVE[0]: "rack"}
