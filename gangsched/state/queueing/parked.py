@@ -46,8 +46,7 @@ class _Kind:
 
     @classmethod
     def of(cls, needs: tuple[Need, ...]) -> _Kind:
-        """The need; a count of 0 means any room at all."""
-        # Without a count any room may help, also outside of one domain (V11).
+        """The need; a count of 0 means any room at all, also outside of one domain (V11)."""
         counts = {NeededRoom(need.shape, need.within if need.count else ()): max(need.count, 1) for need in needs}
         return cls(counts, tuple(need for need in needs if need.count))
 
@@ -282,8 +281,7 @@ class Parked:
         there = self._rows.fitting(snapshot, _indices(snapshot, self._freed))
         there[self._rows.rows_of(self._loose)] = True
         self._rows.keep_pending(there)
-        # Those before did not use up the room, so others behind them may: in growing numbers, so that few steps reach
-        # all.
+        # Room is left; groups are woken in growing numbers, so that few steps reach all.
         self._at_once *= 2
         return self._wake_pending(snapshot)
 
@@ -360,10 +358,9 @@ class Parked:
             facts = self._room_facts(waiting.room.shape, snapshot)
             # Mostly the same object, since groups that were parked on one snapshot share it.
             stale = (group for group, told in waiting.told.items() if told is not facts and told != facts)
-            for group in stale:
-                found.append(group)
-                if len(found) == most:
-                    return found
+            found += islice(stale, most - len(found))
+            if len(found) == most:
+                return found
         return found
 
     def _wake(self, waiting: _Waiting, snapshot: Snapshot, heads: Set[str] = frozenset()) -> set[str]:

@@ -177,7 +177,7 @@ def test_names_of_the_deployment_are_served(tmp_path: Path, args: tuple[str, ...
 
 def test_names_that_stamped_binds_show_are_served(tmp_path: Path) -> None:
     """A daemon outside the cluster has no Deployment; the stamps of its binds prove which names it serves."""
-    stamped = pod("a", node="n1", scheduler="mine", annotations={"gangsched.dev/permitted": "1/1"})
+    stamped = pod("a", node="n1", scheduler="mine", annotations={"gangsched.dev/permitted": "1/1 uid-a"})
     pods = listed(stamped, pod("b", node="n1"))
     _, told, _ = examine(tmp_path, {**sound(), "/api/v1/pods": pods, "/apis/apps/v1/deployments": listed()})
     assert not [finding for finding in told["findings"] if "several schedulers" in finding["sentence"]]
