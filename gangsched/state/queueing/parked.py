@@ -52,14 +52,14 @@ class _Kind:
 
     @cached_property
     def rows(self) -> Mapping[tuple[str, ...], tuple[tuple[str, int, int], ...]]:
-        """By labels `within`, totals that one domain must have: ⌊free/a⌋ of a resource, and the required number.
+        """By labels `within`, totals that one domain must have: ⌊free/a⌋ of a resource, and the required number. An `a` of
+        1 compares the sums themselves; the amount of a shape also what is lost to fragments.
 
         Only for groups with several needs: for a single need, the room for its shape is more precise.
         """
         found = {}
         for within in {need.within for need in self.required if need.within}:
             asks = [(dict(need.shape.requests), need.count) for need in self.required if need.within == within]
-            # 1 compares the sums themselves; the amount of each shape also what is lost to fragments.
             amounts = {(name, a) for ask, _ in asks for name, amount in ask.items() for a in {1, amount} - {0}}
             rows = ((name, a, sum(ask.get(name, 0) // a * count for ask, count in asks)) for name, a in amounts)
             found[within] = tuple(sorted(rows)) if len(asks) > 1 else ()
@@ -351,16 +351,16 @@ class Parked:
         if not self._unreviewed:
             self._unreviewed = list(self._by_room)
         for _ in range(min(len(self._unreviewed), _looks_at_once(snapshot))):
-            waiting = self._by_room.get(self._unreviewed.pop())
-            if waiting is None:
+            if (waiting := self._by_room.get(self._unreviewed.pop())) is None:
                 continue
             self.looks += 1
             facts = self._room_facts(waiting.room.shape, snapshot)
             # Mostly the same object, since groups that were parked on one snapshot share it.
             stale = (group for group, told in waiting.told.items() if told is not facts and told != facts)
-            found += islice(stale, most - len(found))
-            if len(found) == most:
-                return found
+            for group in stale:
+                found.append(group)
+                if len(found) == most:
+                    return found
         return found
 
     def _wake(self, waiting: _Waiting, snapshot: Snapshot, heads: Set[str] = frozenset()) -> set[str]:
