@@ -7,7 +7,7 @@ Only `refresh` rebuilds what changed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import count, islice, takewhile
 from math import inf
@@ -193,12 +193,18 @@ class Registry:
         return bool(self._later) or self._changed.any_new
 
     def awaits_pod_group(self, group_id: str) -> bool:
-        """Whether a gang of the group still waits for its PodGroup; the group is then not decided."""
-        return not self._awaiting.keys().isdisjoint(self.groups[group_id].gangs)
+        """Whether a gang of the group still waits for its PodGroup, or its tree for a minimum (I9); the group is then
+        not decided.
+        """
+        group = self.groups[group_id]
+        if group.tree is not None and self._parents.awaits_minimum(group.tree):
+            return True
+        return not self._awaiting.keys().isdisjoint(group.gangs)
 
     def next_deadline_s(self) -> float | None:
         """Time at which `refresh` must be called even if nothing changes."""
-        return next((self._awaits_until_s[gang_id] for gang_id in self._awaiting), None)
+        times_s = (*(self._awaits_until_s[each] for each in islice(self._awaiting, 1)), self._parents.next_deadline_s())
+        return min((each for each in times_s if each is not None), default=None)
 
     def exceeds(self, units: float, *, with_new: bool = True) -> bool:
         """Whether reading all changed gangs takes more than this many units of work, each about the time for one
@@ -219,6 +225,7 @@ class Registry:
         for gang_id in list(takewhile(lambda each: self._awaits_until_s[each] <= now_s, self._awaiting)):
             del self._awaiting[gang_id]
             self._changed.add(gang_id)
+        self._later |= self._parents.settled(now_s)
         for gang_id in self._changed.take(most, most_new):
             record = self.gangs[gang_id]
             if record.empty:
@@ -234,7 +241,7 @@ class Registry:
             before, named = self._siblings(gang_id), _named_by(record)
             is_new = gang_id not in self._views
             if not record.plain and record.read_spec(defaults=self.defaults):
-                self._mention(record, named)
+                self._mention(record, named, now_s)
                 regroup |= {gang_id} | before | self._siblings(gang_id)
                 self._later |= self._mentioned_by.get(gang_id, {}) | self._parents.below(gang_id)
             # With its first pod a gang can be no parent any more, and with its last one it can (I9).
@@ -295,7 +302,10 @@ class Registry:
         group = self.groups.get(self.group_of.get(gang_id, ""))
         return listed | set(group.gangs if group else ())
 
-    def _mention(self, record: GangRecord, before: Iterable[str]) -> None:
+    def _mention(self, record: GangRecord, before: Sequence[str], now_s: float) -> None:
+        parent = record.spec.parent if record.spec is not None else ""
+        if parent and parent not in before and parent not in self._mentioned_by:
+            self._parents.named(parent, now_s)
         self._unmention(record, before)
         for other in _named_by(record):
             if other != record.id:

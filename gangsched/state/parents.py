@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from math import inf
 
 from gangsched.api.keys import COMPOSITE, COMPOSITE_PREFIX
@@ -15,12 +16,15 @@ from gangsched.api.sub_groups import misplaced
 from gangsched.model.gang import Disruption, Refusal
 from gangsched.model.reasons import Reason
 from gangsched.model.text import named
-from gangsched.model.tree import MAX_LEVELS, Composite, Part, gangs_of, part_id
+from gangsched.model.tree import MAX_LEVELS, Composite, Part, composites_of, gangs_of, part_id
 from gangsched.state.gangs import GangRecord
 from gangsched.state.podgroup_names import PodGroupNames
 
 MOST_GANGS = 128
 """Gangs of one tree: each is compared with each, and all of them are decided in one plan."""
+MINIMUM_WAIT_S = 1.0
+"""How long the children of a new parent wait for its minimum, if nothing states one: its PodGroup, or the child that
+does, may have been created before the first child that is seen, since pods and PodGroups come by two watches."""
 LEVELS = f"a tree has at most {MAX_LEVELS} levels"
 
 
@@ -33,11 +37,40 @@ class Parents:
     gangs: Mapping[str, GangRecord]
     mentioned_by: Mapping[str, Mapping[str, None]]
     names: PodGroupNames
+    #: New parents, and until when their children wait for a minimum, in that order.
+    _new_until_s: dict[str, float] = field(default_factory=dict)
     _formed: dict[str, Composite | Refusal] = field(default_factory=dict)
 
     def begin(self) -> None:
         """Forget the trees that were formed before gangs changed."""
         self._formed.clear()
+
+    def named(self, parent: str, now_s: float) -> None:
+        """A gang names this parent, and no other did before."""
+        self._new_until_s.setdefault(parent, now_s + MINIMUM_WAIT_S)
+
+    def settled(self, now_s: float) -> dict[str, None]:
+        """The parts below parents that are no longer new: they wait for no minimum any more."""
+        due = [*takewhile(lambda each: self._new_until_s[each] <= now_s, self._new_until_s)]
+        for parent in due:
+            del self._new_until_s[parent]
+        return {child: None for parent in due for child in self.below(parent, MOST_GANGS)}
+
+    def next_deadline_s(self) -> float | None:
+        """When the next parent is no longer new."""
+        return next(iter(self._new_until_s.values()), None)
+
+    def awaits_minimum(self, tree: Composite) -> bool:
+        """Whether a new parent in the tree has no minimum yet; an object that declares several parts declares all."""
+        new = (each for each in composites_of(tree) if each.id in self._new_until_s) if self._new_until_s else ()
+        return any(self._lacks_minimum(each) for each in new)
+
+    def _lacks_minimum(self, composite: Composite) -> bool:
+        gangs = [each for each in composite.children if isinstance(each, str)]
+        records = (self.gangs[each] for each in (composite.id, *gangs) if each in self.gangs)
+        objects = (each.pod_group for each in records if each.pod_group is not None)
+        declares_all = any(each.is_composite or each.of_object for each in objects)
+        return not declares_all and self._min_children(composite.id, gangs) is None
 
     def of(self, gang_id: str) -> Composite | Refusal:
         """The tree of a gang with a parent; the refusal of the gang if there is none."""

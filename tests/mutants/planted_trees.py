@@ -150,3 +150,8 @@ def a_child_that_is_needed_meanwhile_is_evicted(_: Any) -> Any:
 @bug("H3", "core.reservations.heads:needed_of_tree", "unit/core/reservations/test_heads.py")
 def children_above_the_minimum_have_a_reservation(_: Any) -> Any:
     return lambda group: group
+
+
+@bug("I9", "state.parents:Parents.named", "unit/state/test_parents.py")
+def children_do_not_wait_for_the_minimum_of_a_new_parent(_: Any) -> Any:
+    return lambda self, parent, now_s: None

@@ -30,6 +30,12 @@ READ_AT_A_TIME = 2 * MOVED_AT_A_TIME + 10
 """Gangs that a turn reads: those that a pod left, and those that it came to."""
 
 
+@pytest.fixture(autouse=True)
+def no_wait_for_a_minimum(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trees of which nobody states a minimum wait a second for one, which is tested in `test_parents`."""
+    monkeypatch.setattr(Parents, "named", lambda *_: None)
+
+
 def names(parent: str, *, generation: int = 1) -> PodGroup:
     """The PodGroup of gang r0, which names this parent and a minimum of two children."""
     stated = ((keys.PARENT[0], parent), (keys.MIN_CHILDREN[0], "2"))

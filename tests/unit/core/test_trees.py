@@ -129,10 +129,10 @@ def test_surplus_of_one_child_costs_no_sibling_its_minimum() -> None:
 
 
 def test_all_children_start_together_without_a_minimum() -> None:
-    """I9: as many children as exist; one that comes later starts whole."""
+    """I9: as many children as exist a second after the first one was seen; one that comes later starts whole."""
     world = World(node("a"))
     world.create(replica("r0", least=None), replica("r1", least=None))
-    assert started(world.settle()) == set()
+    assert started(world.advance(1)) == set()
     world.add_nodes(node("b"))
     assert started(world.settle()) == {"r0", "r1"}
 

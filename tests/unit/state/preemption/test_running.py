@@ -136,7 +136,7 @@ def test_a_parent_may_be_indivisible() -> None:
     for name in "ab":
         world.declare(pod_group(name, 2, gang_metadata=stated))
         world.create(members(name, 2, pod_group=True))
-    world.settle()
+    world.advance(1)
     assert [(each.indivisible, each.disrupted_singly) for each in told(world).gangs] == [(True, False)] * 2
 
 
