@@ -55,7 +55,7 @@ def shares(found: Found, preemptors: Sequence[Preemptor]) -> list[Found] | None:
     On each node, the last preemptors get victims until they have enough for their pods, and the first ones the free
     room. The first ones also wait for the victims of the others, so that no victim is counted twice (V10).
     """
-    chosen = found.choice
+    chosen = found.candidate
     if chosen is None:
         return None
     units, columns = chosen.of, chosen.of.columns
@@ -77,13 +77,13 @@ def shares(found: Found, preemptors: Sequence[Preemptor]) -> list[Found] | None:
     for place in places:  # what is left of a node's victims goes with the first there
         taken[place.pod.uid] += tuple(victims.pop(place.node, ()))
     parts = ((place, sorted(taken[place.pod.uid])) for place in places)
-    return [Found((place,), units.choice(pods) if pods else None, awaited=True) for place, pods in parts]
+    return [Found((place,), units.candidate(pods) if pods else None, awaited=True) for place, pods in parts]
 
 
 def _take(left: list[int], place: Placement, found: Found) -> tuple[int, ...]:
     """Victims of those `left` on a node, taken off that list, until they free what the pod asks or none is left."""
-    assert found.choice is not None
-    columns, taken = found.choice.of.columns, []
+    assert found.candidate is not None
+    columns, taken = found.candidate.of.columns, []
     asked = dict(place.pod.shape.requests)
     while left and any(amount > 0 for amount in asked.values()):
         victim = left.pop()

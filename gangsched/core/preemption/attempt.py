@@ -18,7 +18,7 @@ from gangsched.core.preemption.obstacles import obstacle
 from gangsched.core.preemption.preemptor import Preemptor
 from gangsched.core.preemption.regions import Regions
 from gangsched.core.preemption.sums import NeededSums
-from gangsched.core.preemption.units import Choice, Units
+from gangsched.core.preemption.units import PreemptionCandidate, Units
 from gangsched.core.reserve import Ledger
 from gangsched.core.work import OutOfWork
 from gangsched.model.gang import Group, Placement
@@ -41,7 +41,7 @@ class Found:
     """
 
     placements: tuple[Placement, ...]
-    choice: Choice | None = None
+    candidate: PreemptionCandidate | None = None
     released: tuple[Group, ...] = ()
     awaited: bool = False
 
@@ -106,7 +106,7 @@ class Attempt:
             fewer = [each for each in left if each != unit]
             if fewer and self.rounds.may_go_on and self.rounds.places(units.pods_of(fewer)) is not None:
                 left = fewer
-        chosen = units.choice(left)
+        chosen = units.candidate(left)
         found = None if chosen.harm.budgets_broken else self._confirmed(chosen)
         return found if isinstance(found, Found) else None
 
@@ -146,7 +146,7 @@ class Attempt:
                     return made
         if GIVEN_UP in self.passed:
             return NotHelpful(why=Obstacle.TOO_MUCH_WORK, needed=len(self.preemptor.pods))
-        blocked = next((chosen[0] for level in tried if (chosen := regions.choices(level, breaking=True))), None)
+        blocked = next((chosen[0] for level in tried if (chosen := regions.candidates(level, breaking=True))), None)
         if blocked is None or (broken := self.columns.budgets.most_broken(blocked.pods)) is None:
             return obstacle(regions, self.settings)
         key, left, asked = broken
@@ -154,16 +154,16 @@ class Attempt:
         return NotHelpful(why=Obstacle.BUDGET, name=name, allowed=max(0, left), needed=asked)
 
     def _by_sums(self, level: int, regions: Regions, *, breaking: bool) -> Found | NotHelpful | None:
-        """The first choice of this level by sums that a round confirms, of two if sums are exact.
+        """The first candidate of this level by sums that a round confirms, of two if sums are exact.
 
-        Slices may take more work than is left after choosing: the next plan then begins with the choice.
+        Slices may take more work than is left after choosing: the next plan then begins with the candidate.
         """
         name, sums = f"{self._takes_slow} {level} {breaking} by sums", regions.everywhere.sums
         if self.known is not None and self.known.name == name:
             made = self._confirmed(self._chosen_before(self.known, regions.units))
             if made is not None:
                 return made
-        for chosen in regions.choices(level, breaking=breaking)[: 2 if sums.exact else 1]:
+        for chosen in regions.candidates(level, breaking=breaking)[: 2 if sums.exact else 1]:
             # Some work is left over for a plan that is put off to say who is held back meanwhile.
             try:
                 with self.ledger.work.at_most(self.ledger.work.left - LEFT_OVER):
@@ -177,16 +177,16 @@ class Attempt:
                 return made
         return None
 
-    def _chosen_before(self, known: NotHelpful, units: Units) -> Choice:
-        """The choice of the last plan, without units that may not be evicted any more."""
+    def _chosen_before(self, known: NotHelpful, units: Units) -> PreemptionCandidate:
+        """The candidate of the last plan, without units that may not be evicted any more."""
         columns, names = self.columns, set(known.resume)
         self.ledger.work.charge(len(columns.running) // NAMES_A_UNIT)
         pods = [i for i in np.flatnonzero(units.single).tolist() if columns.running[i].pod.uid in names]
         cores = (np.flatnonzero(units.cores.open) + units.first_core).tolist()
-        return units.choice([*pods, *(core for core in cores if units.name(core) in names)])
+        return units.candidate([*pods, *(core for core in cores if units.name(core) in names)])
 
     def _by_rounds(self, level: int, regions: Regions, *, breaking: bool) -> Found | NotHelpful | None:
-        """The choice of this level that rounds come down to; one made without budgets counts if it breaks none."""
+        """The candidate of this level that rounds come down to; one made without budgets counts if it breaks none."""
         # Members may be allowed on a node by pods that run elsewhere (required affinity, spread).
         asked = (pod.shape.inter_pod for pod in self.preemptor.pods)
         closely = any(each is not None and (each.affinity or each.spread) for each in asked)
@@ -202,8 +202,8 @@ class Attempt:
                 return self._confirmed(chosen)
         return None
 
-    def _confirmed(self, chosen: Choice) -> Found | NotHelpful | None:
-        """The choice with the places that a round finds once its pods are gone."""
+    def _confirmed(self, chosen: PreemptionCandidate) -> Found | NotHelpful | None:
+        """The candidate with the places that a round finds once its pods are gone."""
         if chosen.harm.victims > self.settings.max_pods:
             return NotHelpful(why=Obstacle.TOO_MANY, pods=chosen.harm.victims, needed=self.settings.max_pods)
         with self.rounds.without(chosen.pods) as placed:

@@ -1,8 +1,8 @@
 """Choose victims by rounds if sums do not suffice: for members of several shapes, or filters that read other pods (V9).
 
-Invariant: a round permitted the choice, and if any unit of it stayed, the members would no longer be permitted. If sums
-refute a choice, no round is run. When the plan has no rounds left, or little work, the next plan continues from the
-known results (V25); each plan finishes at least one region, or makes progress in one.
+Invariant: a round permitted the candidate, and if any unit of it stayed, the members would no longer be permitted. If
+sums refute a candidate, no round is run. When the plan has no rounds left, or little work, the next plan continues from
+the known results (V25); each plan finishes at least one region, or makes progress in one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gangsched.core.preemption.numbers import ints
 from gangsched.core.preemption.preemptor import Preemptor
 from gangsched.core.preemption.regions import Regions
 from gangsched.core.preemption.selection import Region
-from gangsched.core.preemption.units import Choice
+from gangsched.core.preemption.units import PreemptionCandidate
 from gangsched.core.reserve import Ledger
 from gangsched.model.gang import Placement
 from gangsched.model.preemption import NotHelpful, Obstacle
@@ -93,7 +93,7 @@ class Probe:
     #: The result of the last plan.
     known: NotHelpful | None = None
 
-    def choose(self) -> Choice | NotHelpful | None:
+    def choose(self) -> PreemptionCandidate | NotHelpful | None:
         """The units to evict; None if there are none; Obstacle.LATER if no rounds are left before the choice is
         minimal.
         """
@@ -119,7 +119,7 @@ class Probe:
             found = self._give_back(taken, tested, is_further=is_further)
             if isinstance(found, NotHelpful):
                 return replace(found, passed=tuple(self.passed))
-            self.passed.append(name)  # unless the choice helps, the search goes on behind it
+            self.passed.append(name)  # unless the candidate helps, the search goes on behind it
             return found
         return None
 
@@ -169,7 +169,7 @@ class Probe:
                 failed = middle
         return length
 
-    def _give_back(self, taken: list[int], tested: int, *, is_further: bool) -> Choice | NotHelpful:
+    def _give_back(self, taken: list[int], tested: int, *, is_further: bool) -> PreemptionCandidate | NotHelpful:
         """Give back what is off the nodes that the members get, then from the most expensive down; `tested` are
         needed.
         """
@@ -188,7 +188,7 @@ class Probe:
                     taken = less
                     continue
             tested += 1
-        return self.regions.units.choice(taken)
+        return self.regions.units.candidate(taken)
 
     def _on_their_nodes(self, taken: list[int]) -> list[int]:
         """`taken` without units that have no pod where the members are placed, if a round agrees."""

@@ -318,11 +318,11 @@ class PlanPreemptions:
             preemption, told = self._decision(part, leaving)
             made[verdict.group] = replace(_told(verdict, told, preemptor), preemption=preemption)
             # The next part waits for these victims, too, if it is on their node.
-            for i in part.choice.pods if part.choice is not None else ():
+            for i in part.candidate.pods if part.candidate is not None else ():
                 leaving[int(columns.node[i])].append(i)
         ledger.count_on(self._beside(found))
-        if found.choice is not None:
-            columns.leave(found.choice.pods, ledger)
+        if found.candidate is not None:
+            columns.leave(found.candidate.pods, ledger)
         # What goes may leave more room than is taken, so that another group is helped after all.
         self._in_vain.clear()
         self.made += len(parts)
@@ -334,7 +334,7 @@ class PlanPreemptions:
         """The decision and what is told of it; `leaving_on` are by node the pods that leave it already."""
         columns, wall_s, max_wait_s = self.columns, self.given.wall_s, self.given.settings.max_wait_s
         overdue = frozenset[str]().union(*self.given.overdue.values())
-        victims = found.choice.victims(overdue) if found.choice is not None else {}
+        victims = found.candidate.victims(overdue) if found.candidate is not None else {}
         nodes = sorted({self.ledger.table.index[each.node] for each in found.placements}) if leaving_on else ()
         leaving = [i for node in nodes for i in leaving_on.get(node, ())]
         # Whoever may take longer is not waited for: the group may preempt others then (V12).
@@ -348,8 +348,8 @@ class PlanPreemptions:
             placements=found.placements,
             victims=tuple(sorted(victims.values())),
             awaited=tuple(sorted(columns.running[i].pod.uid for i in leaving)),
-            stopped=tuple(found.choice.stopped) if found.choice else (),
-            harm=found.choice.harm if found.choice else None,
+            stopped=tuple(found.candidate.stopped) if found.candidate else (),
+            harm=found.candidate.harm if found.candidate else None,
             grace_s=grace_s,
             deadline_s=deadline_s,
         )
@@ -361,7 +361,7 @@ class PlanPreemptions:
     def _beside(self, found: Found) -> Ints:
         """`amounts[r][n]` of the placements' room on each node that is in use by those who leave for it (V10)."""
         columns, ledger = self.columns, self.ledger
-        goes = columns.leaving | columns.mask(found.choice.pods) if found.choice is not None else columns.leaving
+        goes = columns.leaving | columns.mask(found.candidate.pods) if found.candidate is not None else columns.leaving
         asked = ledger.amounts((each.pod, each.node) for each in found.placements)
         going = np.flatnonzero(goes & columns.on_node)
         # Room that others count on already is not counted on twice, so this starts below zero.

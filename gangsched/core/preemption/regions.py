@@ -1,6 +1,6 @@
 """Regions for preemption: required domains or the whole cluster, and single nodes that can hold all members (V9).
 
-Invariant: every choice suffices by sums and uses the lowest sufficient priority; the cheapest by V8 comes first.
+Invariant: every candidate suffices by sums and uses the lowest sufficient priority; the cheapest by V8 comes first.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from gangsched.core.preemption.numbers import NONE, highest
 from gangsched.core.preemption.preemptor import Preemptor
 from gangsched.core.preemption.selection import Region
 from gangsched.core.preemption.sums import DomainSums, NeededSums
-from gangsched.core.preemption.units import Choice, Units
+from gangsched.core.preemption.units import PreemptionCandidate, Units
 from gangsched.core.reserve import Ledger
 from gangsched.core.scope import Scope
 from gangsched.model.snapshot import Bools, Ints
@@ -25,11 +25,11 @@ from gangsched.model.snapshot import Bools, Ints
 SINGLE_NODES = 8
 """Nodes that are looked at one by one, the cheapest first."""
 COMPARED = 8
-"""Regions whose choices are compared; regions without any are not counted."""
+"""Regions whose candidates are compared; regions without any are not counted."""
 COMPARING = 6_000
-"""Units of work after which the choices of no further region are compared."""
+"""Units of work after which the candidates of no further region are compared."""
 RECHECKED = 64
-"""Units of a choice in one of several domains that are looked at again with all domains in mind."""
+"""Units of a candidate in one of several domains that are looked at again with all domains in mind."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,17 +97,17 @@ class Regions:
     def _have_room(self, gone: Bools) -> bool:
         return bool(self.domains.enough(self.everywhere.without(gone)).any())
 
-    def choices(self, level: int, *, breaking: bool = False) -> list[Choice]:
+    def candidates(self, level: int, *, breaking: bool = False) -> list[PreemptionCandidate]:
         """Sets of units of at most priority `level`, cheapest first; `breaking`: budgets may be violated.
 
         Among equal sets the first one found comes first, so the eviction order within a gang takes precedence over the
         node order.
         """
-        made = self._choices(level, breaking)
+        made = self._candidates(level, breaking)
         if not breaking and self.columns.budgets.covering:
-            # A choice made as if there were no budgets may break none all the same.
-            made = chain(made, (each for each in self._choices(level, True) if not each.harm.budgets_broken))
-        found: dict[tuple[int, ...], Choice] = {}
+            # A candidate made as if there were no budgets may break none all the same.
+            made = chain(made, (each for each in self._candidates(level, True) if not each.harm.budgets_broken))
+        found: dict[tuple[int, ...], PreemptionCandidate] = {}
         # One after the other, since what is charged here ends the comparing of further regions.
         for needed in map(self._wholly_needed, made):
             found.setdefault(needed.pods, needed)
@@ -156,10 +156,10 @@ class Regions:
         )
         return stopped, work
 
-    def _choices(self, level: int, breaking: bool) -> Iterator[Choice]:
+    def _candidates(self, level: int, breaking: bool) -> Iterator[PreemptionCandidate]:
         # Regions come cheapest first, so that what work there is compares those that may be best.
         work = self.everywhere.sums.work
-        with_choice, begun = 0, work.used
+        with_candidate, begun = 0, work.used
         for part in self.tried(level):
             is_one = False
             for by_node in (False, True):
@@ -174,12 +174,12 @@ class Regions:
                 if (found := _only(node, part).cheapest(level, breaking=breaking, outer=part)) is not None:
                     is_one = True
                     yield found
-            with_choice += is_one
-            if with_choice == COMPARED or (with_choice and work.used - begun > COMPARING):
+            with_candidate += is_one
+            if with_candidate == COMPARED or (with_candidate and work.used - begun > COMPARING):
                 return
 
-    def _is_least(self, found: Choice, level: int) -> bool:
-        """Whether no choice can be better: it has the fewest pods that may do, and those with which least is lost."""
+    def _is_least(self, found: PreemptionCandidate, level: int) -> bool:
+        """Whether no candidate can be better: it has the fewest pods that may do, and the least is lost with them."""
         harm, number = found.harm, self.least_victims
         if harm.gangs_stopped or harm.budgets_broken or harm.victims != number or not number:
             return False
@@ -195,8 +195,8 @@ class Regions:
         first = could[np.lexsort((-columns.start[could], wait, columns.work[could]))[:number]]
         return (harm.work_lost, harm.started_s) == (int(columns.work[first].sum()), -int(columns.start[first].sum()))
 
-    def _wholly_needed(self, chosen: Choice) -> Choice:
-        """The choice without what another required domain makes needless; a group's core may free room in several."""
+    def _wholly_needed(self, chosen: PreemptionCandidate) -> PreemptionCandidate:
+        """The candidate without what another required domain makes needless; a core may free room in several."""
         units, needed = self.units, list(chosen.units)
         touched = np.unique(self.domains.level.codes[self.columns.node[list(chosen.pods)]])
         if touched.size < 2 or len(chosen.units) > RECHECKED:
@@ -205,7 +205,7 @@ class Regions:
             less = [each for each in needed if each != unit]
             if self.have_room(less):
                 needed = less
-        return units.choice(needed)
+        return units.candidate(needed)
 
 
 def _only(node: int, region: Region, name: str = "") -> Region:

@@ -16,7 +16,7 @@ import numpy as np
 
 from gangsched.core.preemption.numbers import NONE, highest, ints, lookup, padded
 from gangsched.core.preemption.sums import NeededSums, SliceSum
-from gangsched.core.preemption.units import Choice, Units
+from gangsched.core.preemption.units import PreemptionCandidate, Units
 from gangsched.core.scope import Scope
 from gangsched.model.snapshot import Bools, Ints
 
@@ -51,8 +51,8 @@ class Region:
 
     def cheapest(
         self, level: int, *, by_node: bool = False, breaking: bool = False, outer: Region | None = None
-    ) -> Choice | None:
-        """The cheapest sufficient choice of units of at most priority `level`; None if there is none.
+    ) -> PreemptionCandidate | None:
+        """The cheapest sufficient candidate of units of at most priority `level`; None if there is none.
 
         Cost is per pod or, with `by_node`, per node, for members that need nearly a whole node each. `breaking`:
         budgets may be violated. The result is minimal: if any victim were spared, there would be too little room, even
@@ -99,8 +99,8 @@ class Region:
         found: Ints = np.minimum(np.minimum(alone, of_core[cores.of]), of_core[cores.within[cores.of]])
         return found
 
-    def _give_back(self, taken: Ints) -> Choice:
-        """The choice `taken` without the units that can be spared."""
+    def _give_back(self, taken: Ints) -> PreemptionCandidate:
+        """The candidate `taken` without the units that can be spared."""
         free, units = self.without(self._ranks(taken) < taken.size), self.units
         if self.sums.slices or not self.sums.totals:
             # Units without a pod on a node where it helps are spared at once, not one by one.
@@ -111,7 +111,7 @@ class Region:
             free = self.without(self._ranks(taken) < taken.size)
         return self._needed(taken.tolist(), Tally(self.sums, free))
 
-    def _needed(self, taken: Sequence[int], tally: Tally) -> Choice:
+    def _needed(self, taken: Sequence[int], tally: Tally) -> PreemptionCandidate:
         """Give back from the most expensive down; a pod comes back when no unit that has it is left."""
         needed_alone, units = self._needed_alone(taken, tally), self.units
         self.sums.work.charge(len(taken) + 8 * (len(taken) - len(needed_alone)))
@@ -138,7 +138,7 @@ class Region:
                 cores.discard(core)  # of a pod by itself, this is below 0 and no core
             else:
                 needed.append(unit)
-        return units.choice(needed[::-1])
+        return units.candidate(needed[::-1])
 
     def _needed_alone(self, taken: Sequence[int], tally: Tally) -> set[int]:
         """The single pods among these of which each takes more room, coming back by itself, than there is to spare.

@@ -1,4 +1,4 @@
-"""Units of eviction: each is evicted as a whole or not at all (V5, V6); and choices of units, with their cost (V8).
+"""Units of eviction, each evicted as a whole or not at all (V5, V6); and candidates: sets of units with a cost (V8).
 
 Invariant: members of a gang above its minimum (its surplus) are evicted one by one; at the minimum the whole group is
 evicted, in every namespace. A child above the minimum of its tree is evicted whole, by itself. Members of a gang with
@@ -58,9 +58,10 @@ class Cores:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Choice:
-    """`units` to evict, the most expensive last, their `pods`, and the `cores` among the units; `harm` is their cost.
+class PreemptionCandidate:
+    """`units` whose eviction may make room, the most expensive last, their `pods`, and the `cores` among them.
 
+    `harm` is their cost. kube-scheduler's candidate is a node with its victims; here they may be on several nodes.
     `singly` are gangs that fall below their minimum because of pods that are evicted one by one.
     """
 
@@ -106,7 +107,7 @@ class Choice:
 class Units:
     """Units that one preemptor may evict.
 
-    A unit is a number, so that choices are sorted and compared by column: unit `i` below `first_core` is pod `i` by
+    A unit is a number, so that candidates are sorted and compared by column: unit `i` below `first_core` is pod `i` by
     itself, and unit `first_core + c` is core `c`.
     """
 
@@ -187,8 +188,8 @@ class Units:
         single, cores = self.split(units)
         return sorted({*single, *(i for core in cores for i in self.cores.members(core))})
 
-    def choice(self, units: Iterable[int]) -> Choice:
-        """The choice of these units; pods, and children of trees, that go with a chosen core are no units beside it."""
+    def candidate(self, units: Iterable[int]) -> PreemptionCandidate:
+        """The candidate of these units; pods and children of trees that go with a core are no units beside it."""
         columns, chosen = self.columns, tuple(units)
         with_core = set(self.split(chosen)[1])
         covered = {i for core in with_core for i in self.cores.members(core)}
@@ -205,7 +206,7 @@ class Units:
             wait_steps=int(columns.wait[pods].max()) if pods else 0,
             started_s=-int(columns.start[pods].sum()),
         )
-        return Choice(self, kept, tuple(pods), tuple(cores), singly, harm)
+        return PreemptionCandidate(self, kept, tuple(pods), tuple(cores), singly, harm)
 
     def _stopped_singly(self, pods: Sequence[int]) -> frozenset[str]:
         """Gangs that stop because these pods, which are evicted one by one, are too many of them."""

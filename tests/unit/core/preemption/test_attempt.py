@@ -46,7 +46,7 @@ def test_room_kept_from_the_group_is_no_room_for_it() -> None:
     columns = RunningColumns.of(given.running(inf), given.settings, WALL_S, ledger)
     found = Attempt(preemptor, columns, ledger, given.settings, ()).make_room()
     assert isinstance(found, Found)
-    assert found.choice is not None
-    assert [columns.running[i].pod.name for i in found.choice.pods] == ["low-0", "low-1"]
+    assert found.candidate is not None
+    assert [columns.running[i].pod.name for i in found.candidate.pods] == ["low-0", "low-1"]
     assert {placement.node for placement in found.placements} == {"a"}
     assert np.array_equal(ledger.free, cluster.snapshot().free)
