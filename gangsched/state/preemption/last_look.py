@@ -15,6 +15,7 @@ from gangsched.state.groups import Registry
 from gangsched.state.member_store import MemberStore
 from gangsched.state.members import STARTED
 from gangsched.state.preemption.nomination import Fate, NominationRecord
+from gangsched.state.preemption.nominees import started_together
 from gangsched.state.preemption.room import Room
 
 
@@ -26,9 +27,7 @@ def changed(record: NominationRecord, registry: Registry, victims: Set[str]) -> 
         return "the priority of a victim is no longer lower"
     cores = {victim.group for victim in record.victims.values() if victim.kind is UnitKind.CORE}
     for group_id in cores & registry.groups.keys():
-        together = (each for each in registry.groups[group_id].gangs if not registry.view(each).disrupted_singly)
-        gangs = (registry.gangs[gang_id] for gang_id in together)
-        if any(member.pod.uid not in victims for gang in gangs for member in gang.of(*STARTED)):
+        if any(member.pod.uid not in victims for member in started_together(group_id, registry)):
             return "the members of a gang to be preempted have changed"
     children = {victim.gang: victim.group for victim in record.victims.values() if victim.kind is UnitKind.CHILD}
     for gang_id, group_id in children.items():

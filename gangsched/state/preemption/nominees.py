@@ -29,6 +29,12 @@ def waiting(group: GroupRecord, registry: Registry) -> dict[str, Member]:
     return {member.pod.uid: member for member in members if member.state in WAITS}
 
 
+def started_together(group_id: str, registry: Registry) -> list[Member]:
+    """The started members that are evicted with their group: not those of gangs that are disrupted singly (V6)."""
+    gangs = [each for each in registry.groups[group_id].gangs if not registry.view(each).disrupted_singly]
+    return [member for gang_id in gangs for member in registry.gangs[gang_id].of(*STARTED)]
+
+
 def settled(
     nominees: Mapping[str, Nominee], group: GroupRecord, registry: Registry, now_s: float
 ) -> dict[str, Nominee]:

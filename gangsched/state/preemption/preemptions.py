@@ -93,14 +93,11 @@ class Preemptions:
         self._look_who_waits()
         if not self._is_restored:
             self._is_restored = True
+            # The PodDisruptionBudgets that may be broken where nothing else helps (V7).
+            may_break = self._settings.budgets is BudgetRule.LAST_RESORT
+            breakable = (self._budgets.snapshot() or {}) if may_break else {}
             actions += restore(
-                self.nominations,
-                self._members,
-                self._cluster,
-                self._registry,
-                now_s,
-                wall_s,
-                breakable=self._breakable(),
+                self.nominations, self._members, self._cluster, self._registry, now_s, wall_s, breakable=breakable
             )
         self.nominations.follow()
         return actions
@@ -123,11 +120,6 @@ class Preemptions:
                 group.is_lowest = False
                 self._queue.activate(group.id, QueueCause.LOWER_WAITS)
             self._lowest.clear()
-
-    def _breakable(self) -> Budgets:
-        """The PodDisruptionBudgets that may be broken where nothing else helps (V7)."""
-        may_break = self._settings.budgets is BudgetRule.LAST_RESORT
-        return (self._budgets.snapshot() or {}) if may_break else {}
 
     def input(self, group_ids: Iterable[str], wall_s: float) -> PreemptionInput | None:
         """Preemption input of a plan of these groups; None if preemption is off."""

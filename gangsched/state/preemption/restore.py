@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from gangsched.core.queue_sort import group_key
 from gangsched.model.gang import Placement
@@ -55,28 +56,20 @@ def restore(
     return actions
 
 
+@dataclass(frozen=True, slots=True)
 class _Left:
     """The nominations stored in API objects."""
 
-    def __init__(
-        self,
-        nominations: Nominations,
-        members: MemberStore,
-        cluster: Cluster,
-        registry: Registry,
-        wall_s: float,
-        breakable: Budgets,
-    ) -> None:
-        self._nominations = nominations
-        self._members = members
-        self._cluster = cluster
-        self._registry = registry
-        self._wall_s = wall_s
-        self._breakable = breakable
+    nominations: Nominations
+    members: MemberStore
+    cluster: Cluster
+    registry: Registry
+    wall_s: float
+    breakable: Budgets
 
     def nominated(self, group: GroupRecord) -> list[Placement]:
         """The waiting members that have a nominated node."""
-        waiting = nominees.waiting(group, self._registry).values()
+        waiting = nominees.waiting(group, self.registry).values()
         return [Placement(each.pod, each.pod.nominated_node) for each in waiting if each.pod.nominated_node]
 
     def decision(self, group: GroupRecord) -> Preemption | None:
@@ -87,23 +80,23 @@ class _Left:
         lowest = min(placement.pod.priority for placement in placements)
         victims = tuple(self._victims({placement.node for placement in placements}, lowest))
         awaited = self._terminating({placement.node for placement in placements})
-        going = [*awaited, *(self._members[victim.uid] for victim in victims)]
-        ends = (each.pod.deletion_s or int(self._wall_s) + each.pod.grace_s for each in going)
+        going = [*awaited, *(self.members[victim.uid] for victim in victims)]
+        ends = (each.pod.deletion_s or int(self.wall_s) + each.pod.grace_s for each in going)
         decision = Preemption(
             placements=tuple(placements),
             victims=victims,
             awaited=tuple(member.pod.uid for member in awaited),
             harm=self._harm(victims),
-            deadline_s=max(ends, default=int(self._wall_s)) + STUCK_S,
+            deadline_s=max(ends, default=int(self.wall_s)) + STUCK_S,
         )
         # Nodes and pods may have changed while no process was there.
-        return None if self._nominations.obstacle(group.id, decision) else decision
+        return None if self.nominations.obstacle(group.id, decision) else decision
 
     def _harm(self, victims: Sequence[Victim]) -> Harm | None:
         """Which budgets the victims break; None if they break none. What else was lost was counted before."""
-        pods = [self._members[victim.uid].pod for victim in victims]
+        pods = [self.members[victim.uid].pod for victim in victims]
         pods = [pod for pod in pods if pod.phase is not Phase.PENDING]
-        listed = (budget for budgets in self._breakable.values() for budget in budgets)
+        listed = (budget for budgets in self.breakable.values() for budget in budgets)
         broken = sum(sum(map(budget.covers, pods)) > budget.allowed for budget in listed)
         highest = max((victim.priority for victim in victims), default=0)
         return Harm(broken, highest, 0, 0, len(victims), 0, 0) if broken else None
@@ -113,9 +106,9 @@ class _Left:
         chosen: list[Placement] = []
         of_gang: defaultdict[str, list[Placement]] = defaultdict(list)
         for placement in self.nominated(group):
-            of_gang[self._members[placement.pod.uid].gang].append(placement)
-        for gang_id in nominees.chosen_gangs(group, of_gang, self._registry):
-            needed = nominees.needs(self._registry.view(gang_id))
+            of_gang[self.members[placement.pod.uid].gang].append(placement)
+        for gang_id in nominees.chosen_gangs(group, of_gang, self.registry):
+            needed = nominees.needs(self.registry.view(gang_id))
             if len(of_gang[gang_id]) < needed:
                 return []
             chosen += of_gang[gang_id][:needed]
@@ -128,7 +121,7 @@ class _Left:
             if not self._is_marked(member) or member.pod.priority > lowest:
                 # Those of equal priority may be pods that overran (H11), whose mark says no more than that.
                 continue
-            group_id = self._registry.group_of.get(member.gang, "")
+            group_id = self.registry.group_of.get(member.gang, "")
             kind = self._kind(member, group_id)
             if kind is UnitKind.CORE:
                 groups.add(group_id)
@@ -136,18 +129,18 @@ class _Left:
                 part = self._part(member.gang, group_id) if kind is UnitKind.CHILD else ""
                 yield _victim(member, group_id, kind)._replace(part=part)
         for group_id in sorted(groups):
-            for member in self._started(group_id):
+            for member in nominees.started_together(group_id, self.registry):
                 yield _victim(member, group_id, UnitKind.CORE)
 
     def _kind(self, member: Member, group_id: str) -> UnitKind | None:
         """The kind of unit as which a marked pod was to be evicted; None if only a part of its unit is marked."""
-        record = self._registry.gangs.get(member.gang)
+        record = self.registry.gangs.get(member.gang)
         if record is None or record.plain or not group_id:
             return UnitKind.POD
-        view = self._registry.view(record.id)
+        view = self.registry.view(record.id)
         if view.disrupted_singly:
             return UnitKind.POD
-        if all(map(self._is_marked, self._started(group_id))):
+        if all(map(self._is_marked, nominees.started_together(group_id, self.registry))):
             return UnitKind.CORE
         if self._part(record.id, group_id):
             return UnitKind.CHILD
@@ -157,20 +150,14 @@ class _Left:
 
     def _part(self, gang_id: str, group_id: str) -> str:
         """The largest part of a tree with this gang of which all that runs is marked, "" if there is none."""
-        tree = self._registry.groups[group_id].tree
+        tree = self.registry.groups[group_id].tree
         parts: list[Part] = [*composites_of(tree), gang_id] if tree is not None else []
         for part in parts:
             gangs = gangs_of(part)
-            started = (each for other in gangs for each in self._registry.gangs[other].of(*STARTED))
+            started = (each for other in gangs for each in self.registry.gangs[other].of(*STARTED))
             if gang_id in gangs and all(map(self._is_marked, started)):
                 return part_id(part)
         return ""
-
-    def _started(self, group_id: str) -> list[Member]:
-        """The members that go together: not those of gangs that are disrupted singly (V6)."""
-        gangs = self._registry.groups[group_id].gangs
-        together = [gang_id for gang_id in gangs if not self._registry.view(gang_id).disrupted_singly]
-        return [member for gang_id in together for member in self._registry.gangs[gang_id].of(*STARTED)]
 
     def _is_marked(self, member: Member) -> bool:
         return member.pod.disruption_target and member.state is State.BOUND
@@ -180,11 +167,11 @@ class _Left:
         return [
             member
             for member in self._on(nodes)
-            if member.state is State.TERMINATING and self._wall_s < member.pod.deletion_s + STUCK_S
+            if member.state is State.TERMINATING and self.wall_s < member.pod.deletion_s + STUCK_S
         ]
 
     def _on(self, nodes: set[str]) -> list[Member]:
-        return [self._members[uid] for node in sorted(nodes) for uid in self._cluster.residents(node)]
+        return [self.members[uid] for node in sorted(nodes) for uid in self.cluster.residents(node)]
 
 
 def _victim(member: Member, group_id: str, kind: UnitKind) -> Victim:
