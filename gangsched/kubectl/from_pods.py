@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -95,13 +95,16 @@ def _members(client: BlockingClient, namespace: str, name: str) -> list[Pod]:
     return [pod for pod in pods.values() if (ref := gang_id(pod)) is not None and ref.id == wanted]
 
 
-def _listed(client: BlockingClient, namespace: str, label_selector: str = "") -> Iterable[Pod]:
+def pods_at(client: BlockingClient, path: str, **query: str) -> Iterator[Pod]:
+    """The pods of a list, without ended ones of no gang. Raises Fault."""
+    for page in client.pages(path, **query):
+        yield from (pod for wire in _pods.decode(page).items or () if (pod := decode_pod(wire, _shapes)) is not None)
+
+
+def _listed(client: BlockingClient, namespace: str, label_selector: str = "") -> Iterator[Pod]:
     selected = {"labelSelector": label_selector} if label_selector else {}
     try:
-        for page in client.pages(f"/api/v1/namespaces/{quote(namespace)}/pods", **selected):
-            yield from (
-                pod for wire in _pods.decode(page).items or () if (pod := decode_pod(wire, _shapes)) is not None
-            )
+        yield from pods_at(client, f"/api/v1/namespaces/{quote(namespace)}/pods", **selected)
     except ApiFault as fault:
         if fault.status != 400 or not label_selector:  # a name that no label can have
             raise

@@ -18,10 +18,10 @@ import msgspec
 from gangsched.api.gang_spec import gang_id
 from gangsched.kube.http.blocking import BlockingClient
 from gangsched.kube.http.faults import FORBIDDEN, NOT_FOUND, ApiFault
-from gangsched.kube.read.decode import decode_node, decode_pod
-from gangsched.kube.read.shapes import ShapeTable
-from gangsched.kube.read.wire import Page, WireNode, WirePod
+from gangsched.kube.read.decode import decode_node
+from gangsched.kube.read.wire import Page, WireNode
 from gangsched.kubectl.doctor.services import gpu_policy, scheduler_settings
+from gangsched.kubectl.from_pods import pods_at
 from gangsched.kubectl.session import DONE, CannotAnswer, Session, lacking
 from gangsched.kubectl.terminal import Cell, Line, Output, columns, write, write_json
 from gangsched.model.gpu_policy import PRODUCT_LABEL, GpuPolicy
@@ -157,7 +157,6 @@ def _as_json(of: NodeUse) -> dict[str, object]:
 
 
 def _read(client: BlockingClient, selector: str) -> tuple[list[Node], list[Pod]]:
-    shapes = ShapeTable()
     selected = {"labelSelector": selector} if selector else {}
 
     def nodes() -> list[Node]:
@@ -166,11 +165,8 @@ def _read(client: BlockingClient, selector: str) -> tuple[list[Node], list[Pod]]
         return [decode_node(wire) for page in pages for wire in decoder.decode(page).items or ()]
 
     def pods() -> list[Pod]:
-        decoder = msgspec.json.Decoder(Page[WirePod])
         # Pods without a node use no device; large clusters have thousands of them.
-        pages = client.pages("/api/v1/pods", fieldSelector="spec.nodeName!=")
-        wires = (wire for page in pages for wire in decoder.decode(page).items or ())
-        return [pod for wire in wires if (pod := decode_pod(wire, shapes)) is not None]
+        return list(pods_at(client, "/api/v1/pods", fieldSelector="spec.nodeName!="))
 
     with ThreadPoolExecutor(2) as pool:
         futures = pool.submit(_needed, nodes), pool.submit(_needed, pods)

@@ -6,18 +6,14 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
-import msgspec
-
 from gangsched import __version__
 from gangsched.api.keys import SIGS, VOLCANO, X_K8S
 from gangsched.kube.http.blocking import BlockingClient
 from gangsched.kube.http.faults import FORBIDDEN, NOT_FOUND, ApiFault
-from gangsched.kube.read.decode import decode_pod
-from gangsched.kube.read.shapes import ShapeTable
-from gangsched.kube.read.wire import Page, WirePod
 from gangsched.kubectl.doctor import pods as of_pods
 from gangsched.kubectl.doctor import rights, services
 from gangsched.kubectl.doctor.finding import Finding
+from gangsched.kubectl.from_pods import pods_at
 from gangsched.kubectl.session import DONE, FOUND, Session, lacking
 from gangsched.kubectl.terminal import Cell, Line, Output, facts, write, write_json
 from gangsched.model.gpu_policy import GpuPolicy
@@ -88,7 +84,7 @@ def examine(client: BlockingClient, system: str, account: str) -> Report:
     everything: list[Pod] = []
 
     def read_pods() -> tuple[Finding, ...]:
-        everything.extend(_pods(client))
+        everything.extend(pods_at(client, "/api/v1/pods"))
         return ()
 
     report.look("pods of all namespaces", read_pods)
@@ -108,14 +104,6 @@ def _missing(client: BlockingClient, pods: list[Pod], serving: list[str]) -> Ite
             found = (item["metadata"] for item in client.items(f"/apis/{api_group}/{version}/podgroups"))
             existing[api_group] = {f"{metadata['namespace']}/{metadata['name']}" for metadata in found}
     return of_pods.missing_pod_groups(pods, existing)
-
-
-def _pods(client: BlockingClient) -> Iterator[Pod]:
-    decoder, shapes = msgspec.json.Decoder(Page[WirePod]), ShapeTable()
-    for page in client.pages("/api/v1/pods"):
-        for wire in decoder.decode(page).items or ():
-            if (pod := decode_pod(wire, shapes)) is not None:
-                yield pod
 
 
 def _told(report: Report) -> list[Line | str]:
