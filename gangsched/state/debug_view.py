@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from dataclasses import asdict
 from typing import TypeAlias
 
 from gangsched.api.dialects import api_version
@@ -228,15 +229,7 @@ def _of_group(state: SchedulingState, group: GroupRecord | None, now_s: float) -
         "state": _state(group, now_s),
         "broken": any(broken(gang) for gang in view.gangs),
         "rounds": group.rounds,
-        "lastRound": None
-        if round_ is None
-        else {
-            "number": round_.number,
-            "present": round_.present,
-            "attempted": round_.attempted,
-            "placed": round_.placed,
-            "outcome": round_.outcome.value,
-        },
+        "lastRound": asdict(round_) if round_ is not None else None,
         "notes": _notes(state, group),
         "clock": clock,
         "nomination": _nomination(state, group, now_s),
