@@ -52,8 +52,8 @@ class _Kind:
 
     @cached_property
     def rows(self) -> Mapping[tuple[str, ...], tuple[tuple[str, int, int], ...]]:
-        """By labels `within`, totals that one domain must have: ⌊free/a⌋ of a resource, and the required number. With `a`
-        of 1 sums are compared; the amount of a shape counts what is lost to fragments, too.
+        """By labels `within`, totals that one domain must have: ⌊free/a⌋ of a resource, and the required number. With
+        `a` of 1 sums are compared; the amount of a shape counts what is lost to fragments, too.
 
         Only for groups with several needs: for a single need, the room for its shape is more precise.
         """
