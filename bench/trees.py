@@ -48,7 +48,7 @@ def pods_of(trees: int, members: int, *, is_flat: bool) -> Iterator[Pod]:
     """The members of all gangs, of one GPU each."""
     of = builders.shape(1, 1_000)
     for number in range(trees):
-        parent = () if is_flat else ((keys.PARENT[0], f"t{number:04}"),)
+        parent = () if is_flat else ((keys.MIN_CHILDREN[0], str(CHILDREN)), (keys.PARENT[0], f"t{number:04}"))
         for child in range(CHILDREN):
             name = f"t{number:04}-{child}"
             notes = (*builders.gang_metadata(name, min_member=members), *parent)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import pytest
+
+from gangsched.api.gang_spec import GangDefaults
+from gangsched.api.keys import PARENT
 from gangsched.loop import MESSAGES_PER_TURN
 from gangsched.model.gang import Gang
 from gangsched.model.protocol import Applied
-from gangsched.state.changed_gangs import UNITS_A_GANG, ChangedGangs
+from gangsched.state.changed_gangs import UNITS_A_GANG, UNITS_IN_A_TREE, ChangedGangs
 from gangsched.state.gangs import GangRecord
-from tests.builders import gang, members, node, pod
+from gangsched.state.members import Member, State
+from tests.builders import gang, members, node, pod, pod_group
 from tests.sizes import of_size
 from tests.unit.test_loop import Bench
 
@@ -58,6 +63,24 @@ def test_a_new_gang_with_a_member_on_a_node_is_read_before_the_plan() -> None:
     made.must_read("ns/unknown")
     assert [*made.take(most_new=0)] == ["ns/b"]
     assert [*made.take()] == ["ns/a"]
+
+
+@pytest.mark.parametrize("by", ["pod", "PodGroup", "spec"])
+def test_a_child_of_a_tree_costs_more_also_before_it_is_read(by: str) -> None:
+    """The turn that reads thousands of new children is as short as any other."""
+    made, gangs, _ = changed()
+    add(made, gangs, "ns/g")
+    assert not made.exceeds(UNITS_A_GANG, with_new=True)
+    stated = ((PARENT[0], "svc"),)
+    if by == "pod":
+        each = pod("g-0", gang_metadata=stated)
+        gangs["ns/g"].members[each.uid] = Member(each, State.PENDING)
+    else:
+        gangs["ns/g"].pod_groups["api"] = pod_group("g", gang_metadata=stated)
+    if by == "spec":
+        gangs["ns/g"].read_spec(defaults=GangDefaults())
+        assert gangs["ns/g"].spec is not None
+    assert made.exceeds(UNITS_A_GANG + UNITS_IN_A_TREE - 1, with_new=True)
 
 
 def test_until_all_were_read_once_a_plan_waits_for_all() -> None:
