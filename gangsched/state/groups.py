@@ -225,7 +225,6 @@ class Registry:
         for gang_id in list(takewhile(lambda each: self._awaits_until_s[each] <= now_s, self._awaiting)):
             del self._awaiting[gang_id]
             self._changed.add(gang_id)
-        self._later |= self._parents.settled(now_s)
         for gang_id in self._changed.take(most, most_new):
             record = self.gangs[gang_id]
             if record.empty:
@@ -261,7 +260,8 @@ class Registry:
         for group_id in groups:
             self.changed(group_id)
             self.group(group_id, now_s)  # now, in parts, rather than all of them before the next plan
-        return Refreshed(groups, gone, forgotten)
+        settled = {self.group_of[each] for each in self._parents.settled(now_s) if each in self.group_of}
+        return Refreshed(groups | settled, gone, forgotten)
 
     def _view(self, record: GangRecord, now_s: float) -> Gang:
         record.note_whose(self._names)

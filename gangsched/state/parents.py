@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import takewhile
+from itertools import islice, takewhile
 from math import inf
 
 from gangsched.api.keys import COMPOSITE, COMPOSITE_PREFIX
@@ -25,6 +25,8 @@ MOST_GANGS = 128
 MINIMUM_WAIT_S = 1.0
 """How long the children of a new parent wait for its minimum, if nothing states one: its PodGroup, or the child that
 does, may have been created before the first child that is seen, since pods and PodGroups come by two watches."""
+SETTLED_AT_ONCE = 100
+"""New parents whose wait ends in one turn, as those of thousands do that were seen together."""
 LEVELS = f"a tree has at most {MAX_LEVELS} levels"
 
 
@@ -49,12 +51,15 @@ class Parents:
         """A gang names this parent, and no other did before."""
         self._new_until_s.setdefault(parent, now_s + MINIMUM_WAIT_S)
 
-    def settled(self, now_s: float) -> dict[str, None]:
-        """The parts below parents that are no longer new: they wait for no minimum any more."""
-        due = [*takewhile(lambda each: self._new_until_s[each] <= now_s, self._new_until_s)]
+    def settled(self, now_s: float) -> set[str]:
+        """One child of each parent that is no longer new, so that its tree waits for no minimum any more; of a bounded
+        number of parents.
+        """
+        due = [*takewhile(lambda each: self._new_until_s[each] <= now_s, islice(self._new_until_s, SETTLED_AT_ONCE))]
         for parent in due:
             del self._new_until_s[parent]
-        return {child: None for parent in due for child in self.below(parent, MOST_GANGS)}
+        children = (next(self._children(parent), None) for parent in due)
+        return {child for child in children if child is not None}
 
     def next_deadline_s(self) -> float | None:
         """When the next parent is no longer new."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import permutations
+from typing import Any
 
 import pytest
 
 from gangsched.api import keys
-from gangsched.state.parents import MINIMUM_WAIT_S
+from gangsched.state.groups import Refreshed, Registry
+from gangsched.state.parents import MINIMUM_WAIT_S, SETTLED_AT_ONCE
 from tests.builders import members, node, pod_group
 from tests.world import World
 
@@ -61,6 +63,27 @@ def test_a_parent_that_is_known_makes_no_further_child_wait() -> None:
     for name in "bcd":
         arrives(world, name, "")
     assert started(world.settle()) == "abcd"
+
+
+def test_thousands_of_parents_that_are_new_together_are_decided_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Attack: each of them is a tree of its own, and all waits end at the same moment."""
+    number, changed = 3 * SETTLED_AT_ONCE, list[int]()
+    refresh = Registry.refresh
+
+    def counted(self: Registry, *args: Any, **options: Any) -> Refreshed:
+        made = refresh(self, *args, **options)
+        changed.append(len(made.changed))
+        return made
+
+    world = World(node("n", 0, pods=1_000))
+    for n in range(number):
+        world.create(members(f"g{n}", 1, gpus=0, parent=f"p{n}"))
+    assert world.settle().bound() == {}
+    monkeypatch.setattr(Registry, "refresh", counted)
+    world.now_s += MINIMUM_WAIT_S
+    world.turn()
+    assert max(changed) <= SETTLED_AT_ONCE
+    assert len(world.advance(0).bound()) == number
 
 
 def test_a_child_of_one_parent_does_not_wait_again_when_it_changes() -> None:
