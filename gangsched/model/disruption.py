@@ -5,10 +5,8 @@ Invariant: values only. `core.preemption` chooses victims, and `kube` writes the
 
 from __future__ import annotations
 
-import msgspec
-
 from gangsched.model.inter_pod import Selector, selects
-from gangsched.model.objects import Pod
+from gangsched.model.objects import InNamespace, Pod
 
 DISRUPTION_TARGET = "DisruptionTarget"
 PREEMPTED_BY_SCHEDULER = "PreemptionByScheduler"
@@ -17,22 +15,15 @@ VICTIM_MESSAGE = "gangsched: preempting to accommodate a higher priority pod gro
 """The message of the condition (rule V22). After a restart it tells our victims from others' (rule V24)."""
 
 
-class PodDisruptionBudget(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class PodDisruptionBudget(InNamespace, frozen=True, gc=False, kw_only=True):
     """A budget: `allowed` is how many of the pods that `selector` matches in its namespace may be evicted now.
 
     As in policy/v1, a `selector` of () matches every pod of the namespace and None matches no pod. `allowed` is
     status.disruptionsAllowed, or 0 while the status is of an older spec.
     """
 
-    namespace: str
-    name: str
     selector: Selector = None
     allowed: int = 0
-
-    @property
-    def key(self) -> str:
-        """`namespace/name`."""
-        return f"{self.namespace}/{self.name}"
 
     def covers(self, pod: Pod) -> bool:
         """Whether an eviction of the pod counts against the budget."""

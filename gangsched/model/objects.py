@@ -34,6 +34,18 @@ class Phase(StrEnum):
 TERMINAL = frozenset({Phase.SUCCEEDED, Phase.FAILED})
 
 
+class InNamespace(msgspec.Struct, frozen=True, gc=False):
+    """An object in a namespace."""
+
+    namespace: str
+    name: str
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`."""
+        return f"{self.namespace}/{self.name}"
+
+
 class Taint(msgspec.Struct, frozen=True, gc=False):
     """A node taint; `effect` is NoSchedule, PreferNoSchedule or NoExecute."""
 
@@ -290,17 +302,10 @@ class Namespace(msgspec.Struct, frozen=True, gc=False):
     labels: Mapping[str, str] = NOTHING
 
 
-class Service(msgspec.Struct, frozen=True, gc=False):
+class Service(InNamespace, frozen=True, gc=False):
     """A Service, reduced to its selector: the labels, at least one, that it requires of pods in its namespace."""
 
-    namespace: str
-    name: str
     selector: Labels
-
-    @property
-    def key(self) -> str:
-        """`namespace/name`."""
-        return f"{self.namespace}/{self.name}"
 
 
 class SubGroups(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,6 +16,21 @@ from gangsched.model.disruption import PodDisruptionBudget
 from gangsched.model.objects import Namespace, Node, PermitStamp, Pod, PodGroup, Service
 from gangsched.model.storage import Selection, StorageObject
 
+
+class PodRef(msgspec.Struct, frozen=True, gc=False):
+    """Reference to a pod."""
+
+    uid: str
+    namespace: str
+    name: str
+
+
+class PodOnNode(PodRef, frozen=True, gc=False):
+    """A pod, and the node that it is to run on."""
+
+    node: str
+
+
 Object: TypeAlias = Pod | Node | Namespace | PodGroup | PodDisruptionBudget | Service | StorageObject
 
 # --- Events: what the API server said ---------------------------------------------------------------------------
@@ -192,64 +207,39 @@ class ObjectRef(msgspec.Struct, frozen=True, gc=False):
     uid: str
 
 
-class BindClaims(msgspec.Struct, frozen=True, gc=False):
+class BindClaims(PodOnNode, frozen=True, gc=False):
     """Request volumes for a pod's claims on its node, reserve existing ones, or allocate devices; answered by
     ClaimsWritten or BindFailed. If it fails, devices that it has allocated are released first.
 
     `free` are names of volumes that were not reserved before; the controller may undo such a reservation.
     """
 
-    uid: str
-    namespace: str
-    name: str
-    node: str
     claims: tuple[Selection, ...]
     free: frozenset[str] = frozenset()
 
 
-class ReleaseClaims(msgspec.Struct, frozen=True, gc=False):
+class ReleaseClaims(PodOnNode, frozen=True, gc=False):
     """Withdraw the request for volumes on the pod's node, for claims that still have none; not answered.
 
     ResourceClaims are deallocated, which is answered by ClaimsReleased.
     """
 
-    uid: str
-    namespace: str
-    name: str
-    node: str
     claims: tuple[Selection, ...]
 
 
-class Bind(msgspec.Struct, frozen=True, gc=False):
+class Bind(PodOnNode, frozen=True, gc=False):
     """Bind this pod to this node; answered by exactly one Outcome.
 
     The pod is first added to the ResourceClaims in `claims`. `permitted` is the stamp that the bind writes to the pod,
     None for a plain pod (semantics B4).
     """
 
-    uid: str
-    namespace: str
-    name: str
-    node: str
     claims: tuple[Selection, ...] = ()
     permitted: PermitStamp | None = None
 
 
-class NominatedMember(msgspec.Struct, frozen=True, gc=False):
+class NominatedMember(PodOnNode, frozen=True, gc=False):
     """A pending member and the node reserved for it."""
-
-    uid: str
-    namespace: str
-    name: str
-    node: str
-
-
-class PodRef(msgspec.Struct, frozen=True, gc=False):
-    """Reference to a pod."""
-
-    uid: str
-    namespace: str
-    name: str
 
 
 class PreparePreemption(msgspec.Struct, frozen=True, gc=False):
@@ -291,24 +281,17 @@ class CancelPreemption(msgspec.Struct, frozen=True, gc=False):
     members: tuple[NominatedMember, ...] = ()
 
 
-class SetPodCondition(msgspec.Struct, frozen=True, gc=False):
+class SetPodCondition(PodRef, frozen=True, gc=False):
     """Write PodScheduled=False with this reason and message. A newer action for the same uid replaces an unsent one."""
 
-    uid: str
-    namespace: str
-    name: str
     reason: str
     message: str
 
 
-class MarkTimedOut(msgspec.Struct, frozen=True, gc=False):
+class MarkTimedOut(PodRef, frozen=True, gc=False):
     """Write the timeout annotation to an unbound pod through pods/status, until that succeeds or
     the pod is gone (T2).
     """
-
-    uid: str
-    namespace: str
-    name: str
 
 
 class SetPodGroupStatus(msgspec.Struct, frozen=True):

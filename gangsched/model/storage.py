@@ -21,14 +21,14 @@ from gangsched.model.devices import (
     ResourceSlice,
 )
 from gangsched.model.inter_pod import Requirement, Selector
-from gangsched.model.objects import DEVICES, NOTHING, ClaimUse, NodeSelectorTerm, Pod, PodGroup
+from gangsched.model.objects import DEVICES, NOTHING, ClaimUse, InNamespace, NodeSelectorTerm, Pod, PodGroup
 
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
 READ_WRITE_ONCE_POD = "ReadWriteOncePod"
 SHARED_MODES = frozenset({"ReadWriteMany", "ReadOnlyMany"})
 
 
-class Claim(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class Claim(InNamespace, frozen=True, gc=False, kw_only=True):
     """A PersistentVolumeClaim.
 
     `bound` as in kube-scheduler: a volume is named, and the controller reports that binding is complete.
@@ -36,8 +36,6 @@ class Claim(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     `owner_uid` is the uid of the claim's controller.
     """
 
-    namespace: str
-    name: str
     uid: str = ""
     resource_version: str = ""
     storage_class: str = ""
@@ -52,11 +50,6 @@ class Claim(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     attributes_class: str = ""
     request_bytes: int = 0
     selector: Selector = ()
-
-    @property
-    def key(self) -> str:
-        """`namespace/name`."""
-        return f"{self.namespace}/{self.name}"
 
 
 class ClaimRef(msgspec.Struct, frozen=True, gc=False):
@@ -117,7 +110,7 @@ class CsiNode(msgspec.Struct, frozen=True, gc=False):
     limits: tuple[tuple[str, int], ...] = ()
 
 
-class ResourceClaim(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class ResourceClaim(InNamespace, frozen=True, gc=False, kw_only=True):
     """A ResourceClaim (DRA): devices for pods.
 
     `required` says where an allocated claim can be used, None for anywhere. `reserved` are the uids of pods that may
@@ -125,8 +118,6 @@ class ResourceClaim(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     allocation would need fields of it that are not decoded.
     """
 
-    namespace: str
-    name: str
     uid: str = ""
     resource_version: str = ""
     owner_uid: str = ""
