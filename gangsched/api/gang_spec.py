@@ -225,7 +225,8 @@ def _constraints(reader: _SpecReader, pod_group: PodGroup | None) -> PlacementCo
     lws = reader.optional(_LWS_TOPOLOGY)
     topology = tuple(sorted({*own, *native, *filter(None, (kueue, lws))}))
     preferred, slices = reader.value(_PREFERRED_TOPOLOGY) or "", reader.value(_SLICES) or ()
-    return PlacementConstraints(bool(shared), bool(product), topology, preferred, slices)
+    stated = PlacementConstraints(bool(shared), bool(product), topology, preferred, slices)
+    return NO_CONSTRAINTS if stated == NO_CONSTRAINTS else stated
 
 
 def _disruption_mode(pod_group: PodGroup | None) -> Disruption | None:

@@ -174,7 +174,7 @@ def plan(
         first = {name: with_devices(verdict, ledger) for name, verdict in first.items()}
     reservations = standing.result(first) if standing is not None else None
     # Of a thousand binds each would be looked at, for a few gangs that have members to come.
-    coming = {group.id for group in ordered if any(gang.to_come for gang in group.gangs)}
+    coming = {group.id for group in ordered for gang in group.gangs if gang.to_come}
     return Plan(
         tuple([stand_ins.split(each) if each.group in coming else each for each in first.values()]),
         left,

@@ -25,7 +25,7 @@ from gangsched.core.search.slices import is_sliced, pinned_to, together
 from gangsched.core.search.terms import required_by_terms
 from gangsched.core.topology import TopologyLevel, level
 from gangsched.model.gang import Gang, Group
-from gangsched.model.gpu_policy import PRODUCT_LABEL
+from gangsched.model.gpu_policy import NO_CONSTRAINTS, PRODUCT_LABEL
 from gangsched.model.objects import Pod
 from gangsched.model.plan import Need
 from gangsched.model.snapshot import Bools, Ints, NodeTable
@@ -111,6 +111,12 @@ def required_keys(group: Group, ledger: Ledger | None = None) -> tuple[tuple[str
     change.
     """
     by_terms = required_by_terms(group, ledger) if ledger is not None else ()
+    if not (by_terms or group.topology):
+        for gang in group.gangs:  # a loop, because most groups require nothing, and each refused one is asked
+            if gang.constraints is not NO_CONSTRAINTS:
+                break
+        else:
+            return (), ()
     of_gangs = () if group.apart else (key for gang in group.gangs for key in gang.constraints.topology)
     topology = tuple(sorted({*by_terms, *group.topology, *of_gangs}))
     product = (PRODUCT_LABEL,) if any(gang.constraints.same_product for gang in group.gangs) else ()
