@@ -190,7 +190,7 @@ def devices_serve_what_a_plugin_offers(_: Any) -> Any:
     return lambda self, served: iter([(self.table.everywhere(), served)])
 
 
-@bug("A6", "core.devices.device_index:DeviceIndex.offered", SERVED)
+@bug("A6", "core.devices.pools:SliceIndex.offered", SERVED)
 def of_devices_only_one_is_offered(_: Any) -> Any:
     return lambda self, node: 1
 
