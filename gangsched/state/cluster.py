@@ -125,7 +125,7 @@ class Cluster:
     def drop_node(self, name: str) -> None:
         """Remove a node; its pods are kept until they are deleted."""
         if self._nodes.pop(name, None) is not None:
-            self._touched.discard(name)
+            self._touched.add(name)
             self._moved.add(name)  # who held or promised room there has lost it
             self._offers_more.pop(name, None)
             for pod in self.residents(name).values():

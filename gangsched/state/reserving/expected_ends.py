@@ -150,7 +150,7 @@ class ExpectedEnds:
             stale |= self._on.keys()
         elif wall_s >= self.passes_s:
             stale |= {name for name, first_s in self._first_s.items() if first_s + self._late_s <= wall_s}
-        return stale | (self._on.keys() - self._cluster.nodes.keys())
+        return stale
 
     def _asks_for_accelerators(self, shape: Shape) -> bool:
         known = self._accelerated.get(shape)
