@@ -89,10 +89,10 @@ def a_nonstrict_gang_needs_free_room_for_all_at_once(arithmetic: Any) -> Any:
     return lambda group, gangs, ledger, totals: arithmetic(group, gangs, ledger, ledger)
 
 
-@bug("Q3", "core.pre_filter:_room_short", "unit/state/queueing/test_preemptors.py")
-def a_nonstrict_gang_larger_than_the_cluster_sleeps_when_a_full_node_comes(room_short: Any) -> Any:
-    def needs_room(gang: Any, group: Any, *rest: Any) -> Any:
-        found = room_short(gang, group, *rest)
+@bug("Q3", "core.pre_filter:arithmetic", "unit/state/queueing/test_preemptors.py")
+def a_nonstrict_gang_larger_than_the_cluster_sleeps_when_a_full_node_comes(arithmetic: Any) -> Any:
+    def needs_room(group: Any, *rest: Any) -> Any:
+        found = arithmetic(group, *rest)
         if found is None or group.strict:
             return found
         refusal, needs = found
