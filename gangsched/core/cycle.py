@@ -99,8 +99,9 @@ def plan(
     standing = None
     if reserving is not None and reserving.limits.reservations:
         nominated = preempting.nominated if preempting is not None else {}
+        given = [whole.get(group.id, group) for group in ready]
         standing = Standing(
-            reserving, snapshot, ledger, ready, most=limits.work, nominated=nominated, cache=cache.reservations
+            reserving, snapshot, ledger, given, most=limits.work, nominated=nominated, cache=cache.reservations
         )
         # With a head, shorter groups of equal priority come first, since they are likelier to be backfilled (H9).
         if not standing.keeps_order:

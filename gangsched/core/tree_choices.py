@@ -7,14 +7,14 @@ Invariant: everything is derived from one view of the tree, and from what one de
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
 from itertools import combinations_with_replacement, islice
 
 from gangsched.core.messages import placing
 from gangsched.core.pre_filter import not_ready
 from gangsched.core.search.openings import ways
-from gangsched.core.work import Work
+from gangsched.core.work import OutOfWork, Work
 from gangsched.model.gang import Gang, Group, Refusal
 from gangsched.model.tree import Composite, Part, composites_of, gangs_of, limited, part_id
 
@@ -22,6 +22,10 @@ MAX_INNER_CHOICES = 64
 """Choices of the children of one composite that are combined with choices of its siblings."""
 UNITS_AN_INNER_CHOICE = 5
 """Units of making one of them."""
+UNITS_A_GANG = 10
+"""Units of reading one gang of a tree."""
+UNITS_A_NEEDED_CHOICE = 20
+"""Units of making a group of the gangs of one choice, with a fifth of one for each gang of the tree."""
 UNITS_A_SKIPPED_CHOICE = 3
 """Units of passing over a choice that an earlier plan refuted."""
 
@@ -101,6 +105,37 @@ class TreeParts:
         chosen = [*started, *ready[: max(0, max(composite.min_children, 1) - len(started))]]
         of_chosen = ([part] if isinstance(part, str) else self.needed(part) for part in chosen)
         return [gang for gangs in of_chosen for gang in gangs]
+
+    def is_needed(self, composite: Composite, gangs: Set[str]) -> bool:
+        """Whether these gangs are a choice that gives a composite its minimum and no more, all of them ready."""
+        chosen, others = list[Part](), list[Part]()
+        for child in composite.children:
+            (others if gangs.isdisjoint(gangs_of(child)) else chosen).append(child)
+        needs = max(composite.min_children, len(self.started(composite)), 1)
+        without = sum(isinstance(child, Composite) and not child.min_children for child in others)
+        if not len(chosen) <= needs <= len(chosen) + without or any(map(self.has_started, others)):
+            return False
+        ready = all(self.has_started(child) or self.unready(child) is None for child in chosen)
+        return ready and all(isinstance(child, str) or self.is_needed(child, gangs) for child in chosen)
+
+    def needed_ways(self, composite: Composite) -> Iterator[list[str]]:
+        """Choices of the gangs that the minimum of a composite needs, which differ in kinds of gangs."""
+        started = self.started(composite)
+        lack = max(0, max(composite.min_children, 1) - len(started))
+        begun = [part for part in started if not isinstance(part, str)]
+        own = [part for part in started if isinstance(part, str)]
+        for parts in (each for _, each in self.choices(self.ready(composite), lack)) if lack else [()]:
+            for others in self._needed_within(begun):
+                yield [*own, *gangs_of(*parts), *others]
+
+    def _needed_within(self, begun: Sequence[Composite]) -> Iterator[list[str]]:
+        """Every choice within one composite, with every one within the others."""
+        if not begun:
+            yield []
+            return
+        for gangs in self.needed_ways(begun[0]):
+            for others in self._needed_within(begun[1:]):
+                yield [*gangs, *others]
 
     # --- which choices differ ----------------------------------------------------------------------------------------
 
@@ -219,17 +254,66 @@ class TreeParts:
         return self.kind(part) if isinstance(part, str) else (part.topology, self._signature(part.children))
 
 
-def needed(group: Group) -> Group:
+def needed(group: Group, choice: Set[str] = frozenset()) -> Group:
     """The gangs that the minimum of a tree needs, as a group of which all start together.
 
-    Only these preempt and get reservations. A group that is not a tree is returned unchanged.
+    Only these preempt and get reservations. They are those of the children that come first, or of another `choice`. A
+    group that is not a tree is returned unchanged.
     """
     tree = group.tree
     if tree is None:
         return group
+    if choice:
+        return _only(group, tree, choice)
     if group.minimum is not None:
         return group.minimum
-    chosen = {*TreeParts(group, Work()).needed(tree)} or {*gangs_of(tree)}
+    return _only(group, tree, {*TreeParts(group, Work()).needed(tree)} or {*gangs_of(tree)})
+
+
+def is_choice(group: Group, choice: Set[str]) -> bool:
+    """Whether these gangs of a tree are ready and give it its minimum, and no more."""
+    known = {gang.id for gang in group.gangs}
+    return group.tree is not None and choice <= known and TreeParts(group, Work()).is_needed(group.tree, choice)
+
+
+def has_choices(group: Group) -> bool:
+    """Whether a tree may start with different children."""
+    composites = composites_of(group.tree) if group.tree is not None else ()
+    return any(each.min_children < len(each.children) for each in composites)
+
+
+def needed_choices(group: Group, work: Work, hopeless: Callable[[Gang], Refusal | None]) -> Iterator[Group]:
+    """As `needed`, each choice of different children, without those that sums refute.
+
+    Raises OutOfWork after the last one if a composite has more choices than are combined.
+    """
+    tree = group.tree
+    if tree is None:
+        return
+    trees = [tree]
+    if any(not part.min_children for part in composites_of(tree)):
+        # Where each child starts by itself, first the choices that have one of them: the tree has more at once.
+        trees = [_with_one(tree, TreeParts(group, work)), tree]
+    for each in trees:
+        work.charge(UNITS_A_GANG * len(group.gangs) * len(trees))
+        parts = TreeParts(group, work, hopeless)
+        for chosen in parts.needed_ways(each):
+            work.charge(UNITS_A_NEEDED_CHOICE + len(group.gangs) // 5)
+            if chosen:
+                yield _only(group, tree, {*chosen})
+        if parts.is_cut:
+            raise OutOfWork
+
+
+def _with_one(composite: Composite, parts: TreeParts) -> Composite:
+    """A composite of which each part without a minimum needs a child, if it has any that may start."""
+    children = tuple([child if isinstance(child, str) else _with_one(child, parts) for child in composite.children])
+    least = max(composite.min_children, 1 if parts.started(composite) or parts.ready(composite) else 0)
+    return replace(composite, children=children, min_children=least)
+
+
+def _only(group: Group, tree: Composite, chosen: Set[str]) -> Group:
+    """The group of only these gangs of its tree, in the domains that the parts around them require."""
     of_parts = (key for part in composites_of(limited(tree, chosen) or tree) for key in part.topology)
     gangs = tuple(gang for gang in group.gangs if gang.id in chosen)
-    return replace(group, gangs=gangs, tree=None, topology=tuple(sorted({*group.topology, *of_parts})))
+    return replace(group, gangs=gangs, tree=None, minimum=None, topology=tuple(sorted({*group.topology, *of_parts})))

@@ -72,10 +72,11 @@ class Reserved:
 
     It is for pods of `namespaces`, restricts groups of `priority` or lower, and starts at `at_s`; a fence has
     `math.inf` and reserves its `nodes` as a whole. The group has waited since `since_s` (H4) and is expected to run for
-    `run_time_s` seconds. `placements` are the nodes of its needed pods, empty for a fence. The `first` group of the
-    queue has a promise: `promised_s` is the start time reported when it became first, `math.inf` until a time is
-    certain. `empty` is the number of nodes of a fence that have no pods. `waits_for` are those whose pods must end on
-    these nodes, the last to end first.
+    `run_time_s` seconds. Of a tree, it is for the gangs of `choice`; empty: for those that come first (I9).
+    `placements` are the nodes of its needed pods, empty for a fence. The `first` group of the queue has a promise:
+    `promised_s` is the start time reported when it became first, `math.inf` until a time is certain. `empty` is the
+    number of nodes of a fence that have no pods. `waits_for` are those whose pods must end on these nodes, the last to
+    end first.
     """
 
     group: str
@@ -85,6 +86,7 @@ class Reserved:
     run_time_s: float
     at_s: float
     nodes: tuple[str, ...]
+    choice: frozenset[str] = frozenset()
     placements: tuple[Placement, ...] = ()
     first: bool = False
     promised_s: float = math.inf

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from tests.mutants.mutant import bug
@@ -149,7 +150,40 @@ def a_child_that_is_needed_meanwhile_is_evicted(_: Any) -> Any:
 
 @bug("H3", "core.reservations.heads:needed_of_tree", "unit/core/reservations/test_heads.py")
 def children_above_the_minimum_have_a_reservation(_: Any) -> Any:
-    return lambda group: group
+    return lambda group, choice=None: group
+
+
+STANDING = "unit/core/reservations/test_standing.py"
+
+
+@bug("H3", "core.reservations.heads:_choices", STANDING)
+def only_the_first_choice_of_children_has_a_reservation(_: Any) -> Any:
+    return lambda head, empty: iter([head])
+
+
+@bug("H3", "core.reservations.heads:_is_too_large", "unit/core/reservations/test_heads.py")
+def what_never_fits_takes_part_in_every_choice(_: Any) -> Any:
+    return lambda gang, group, empty: False
+
+
+@bug("H12", "core.reservations.heads:is_choice", STANDING)
+def the_next_plan_forgets_for_which_children_room_is_reserved(_: Any) -> Any:
+    return lambda group, choice: False
+
+
+@bug("H12", "core.tree_choices:TreeParts.is_needed", "unit/core/reservations/test_heads.py")
+def room_stays_reserved_for_children_that_are_not_needed(_: Any) -> Any:
+    return lambda self, composite, gangs: True
+
+
+@bug("H4", "core.reservations.heads:_head_of", "unit/core/reservations/test_heads.py")
+def a_child_that_never_starts_makes_its_tree_older(real: Any) -> Any:
+    def older(one: Any, whole: Any, choice: Any) -> Any:
+        since_s = min((pod.creation_s for gang in whole.gangs for pod in gang.pending), default=0)
+        made = real(one, whole, choice)
+        return replace(made, since_s=since_s) if made is not None and choice else made
+
+    return older
 
 
 @bug("I9", "state.parents:Parents.named", "unit/state/test_parents.py")

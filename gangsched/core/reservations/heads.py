@@ -7,6 +7,7 @@ of one. Ledgers are left unchanged.
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
@@ -20,19 +21,22 @@ from gangsched.core.permit import missing
 from gangsched.core.reserve import Ledger
 from gangsched.core.rounds import run_round
 from gangsched.core.scopes import standing, usable
+from gangsched.core.tree_choices import has_choices, is_choice, needed_choices
 from gangsched.core.tree_choices import needed as needed_of_tree
 from gangsched.core.work import OutOfWork, Work
-from gangsched.model.gang import Gang, Group, MatchPolicy, Mode
+from gangsched.model.gang import Gang, Group, MatchPolicy, Mode, Refusal
 from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.objects import Pod, Shape
 from gangsched.model.plan import RoundOutcome
 from gangsched.model.pods_by_node import PodsByNode
+from gangsched.model.reasons import Reason
 from gangsched.model.reservation import NotEntitled, NotReserved, ReservationLimits
 from gangsched.model.snapshot import Snapshot
 
 LATER: Final = NotReserved(why=NotEntitled.LATER)
 SEARCHING: Final = NotReserved(why=NotEntitled.SEARCHING)
 TOO_MUCH_WORK: Final = NotReserved(why=NotEntitled.TOO_MUCH_WORK)
+NEVER: Final = Refusal(Reason.UNSCHEDULABLE, "", never=True)
 WORK: Final = 9_000
 """Units for the round on the empty cluster; a group that takes more is no head for now."""
 
@@ -41,13 +45,17 @@ WORK: Final = 9_000
 class Head:
     """A group entitled to a reservation; a round must permit all `gangs`.
 
-    It has waited since `since_s`, and is expected to run for `run_time_s`, `math.inf` if unknown.
+    It has waited since `since_s`, and is expected to run for `run_time_s`, `math.inf` if unknown. Of a `tree`, `group`
+    has one choice of the children that its minimum needs (I9): the gangs of `choice`, or, if it is empty, of those that
+    come first.
     """
 
     group: Group
     gangs: tuple[Gang, ...]
     since_s: int
     run_time_s: float = math.inf
+    tree: Group | None = None
+    choice: frozenset[str] = frozenset()
 
     @property
     def namespaces(self) -> frozenset[str]:
@@ -83,15 +91,21 @@ def empty_ledger(snapshot: Snapshot, policy: GpuPolicy | None = None, work: Work
     return Ledger(made, policy=policy, work=work)
 
 
-def head_of(group: Group) -> Head | None:
+def head_of(group: Group, choice: frozenset[str] = frozenset()) -> Head | None:
     """The group as a candidate for a reservation; None if it lacks no room, or waits for another group (D1).
 
-    Of a tree, only children that its minimum needs count (I9), whether or not the plan decides it.
+    Of a tree, only children that its minimum needs count (I9), whether or not the plan decides it: those of `choice`,
+    unless that is none any more, or those that come first.
     """
-    group = needed_of_tree(group)
+    choice = choice if choice and is_choice(group, choice) else frozenset()
+    return _head_of(needed_of_tree(group, choice), group, choice)
+
+
+def _head_of(one: Group, whole: Group, choice: frozenset[str]) -> Head | None:
     # What it yielded to has its turn first; a reservation would take back what it gave.
-    gangs = () if group.yielded_to else needed(group)
-    return Head(group, gangs, waiting_since_s(gangs), group.run_time_s) if gangs else None
+    gangs = () if one.yielded_to else needed(one)
+    tree = whole if whole.tree is not None else None
+    return Head(one, gangs, waiting_since_s(gangs), one.run_time_s, tree, choice) if gangs else None
 
 
 def find_heads(
@@ -109,15 +123,19 @@ def find_heads(
     is none.
 
     The order is that of Q1 with the age of H4; among equals, the group that was `first` stays first, because its start
-    was promised. `entitled` groups, and groups for which a reason is `known`, are not examined again. At most `looks`
-    other groups are examined. The remaining groups get no reason, and neither do groups that are left when the plan's
-    work is used up.
+    was promised. A tree has the age of the children with which it may start. `entitled` groups, and groups for which a
+    reason is `known`, are not examined again. At most `looks` other groups are examined. The remaining groups get no
+    reason, and neither do groups that are left when the plan's work is used up.
     """
     heads: list[Head] = []
     others: dict[str, NotReserved] = {}
     used: Counter[str] = Counter()
     found = False
-    for head in sorted(waiting, key=lambda each: rank(each, first)):
+    can_start = set(entitled)
+    in_order = [(rank(head, first), head) for head in waiting]
+    heapq.heapify(in_order)  # ids are different, so that no heads are compared
+    while in_order:
+        _, head = heapq.heappop(in_order)
         group_id = head.group.id
         why = (known or {}).get(group_id)
         if why is None and group_id not in entitled:
@@ -125,14 +143,14 @@ def find_heads(
             # (decision 21).
             why = too_young(head, empty, limits, wall_s=wall_s)
         why = why or _not_by_number(head, heads, used, limits)
-        if why is None and group_id not in entitled:
+        if why is None and group_id not in can_start:
             if looks is not None:
                 if looks <= 0:
                     continue
                 looks -= 1
             try:
                 empty.work.reserved(WORK)
-                why = impossible(head, empty)
+                one = startable(head, empty)
             except OutOfWork:
                 # Nothing was found in this plan, whose work went to others: the next one begins with all of it.
                 if not found:
@@ -140,6 +158,12 @@ def find_heads(
                 looks = 0  # the next plan goes on from what was found
                 continue
             found = True
+            if isinstance(one, Head) and one is not head:
+                # Its pods may be younger: a child that can never start must not make its tree older.
+                can_start.add(group_id)
+                heapq.heappush(in_order, (rank(one, first), one))
+                continue
+            why = None if isinstance(one, Head) else one
         if why is None:
             heads.append(head)
             used.update(head.namespaces)
@@ -230,23 +254,67 @@ def too_young(head: Head, empty: Ledger, limits: ReservationLimits, *, wall_s: f
     return None
 
 
-def impossible(head: Head, empty: Ledger) -> NotReserved | None:
-    """Why the head could not be permitted on the empty cluster; None if it could.
+def startable(head: Head, empty: Ledger) -> Head | NotReserved:
+    """The head if it could be permitted on the empty cluster, else the first other choice of its tree's children that
+    could (I9), or why there is none.
 
     If the check takes more than `WORK`, the answer is `too_much_work`. Raises OutOfWork if less was left in this plan
     and did not suffice.
     """
-    left = empty.work.left
+    left, is_first = empty.work.left, True
     try:
         with empty.work.at_most(WORK):
-            if _fits(head, empty):
-                return None
+            for one in _choices(head, empty):
+                is_first = one is head
+                if _fits(one, empty):
+                    return one
     except OutOfWork:
         if left < WORK:
             raise
-        return head.too_much_work
-    needs, offers = _in_nodes(head, empty)
+        # Choices are begun anew, so that the next plan would come no further.
+        return head.too_much_work if is_first else TOO_MUCH_WORK
+    needs, offers = _in_nodes(head, empty) if _is_only_choice(head) else (0, 0)
     return NotReserved(why=NotEntitled.IMPOSSIBLE, needs=needs, offers=offers)
+
+
+def _choices(head: Head, empty: Ledger) -> Iterator[Head]:
+    """The head, then its tree with each other choice of children; of several choices, none that sums refute."""
+    tree = head.tree
+    if tree is None or not has_choices(tree):
+        yield head
+        return
+    known: dict[str, Refusal | None] = {}
+
+    def hopeless(gang: Gang) -> Refusal | None:
+        if gang.id not in known:
+            known[gang.id] = NEVER if _is_too_large(gang, replace(tree, gangs=(gang,)), empty) else None
+        return known[gang.id]
+
+    # Before its round, whose search for other nodes takes most of the work.
+    if not any(map(hopeless, head.gangs)):
+        yield head
+    tried, first = {gang.id for gang in head.group.gangs}, {gang.id for gang in needed_of_tree(tree).gangs}
+    for one in needed_choices(tree, empty.work, hopeless):
+        chosen = frozenset(gang.id for gang in one.gangs)
+        other = _head_of(one, tree, chosen if chosen != first else frozenset())
+        if chosen != tried and other is not None:
+            yield other
+
+
+def _is_too_large(gang: Gang, group: Group, empty: Ledger) -> bool:
+    """Whether room on empty nodes does not add up for a gang by itself."""
+    counts = Counter(pod.shape for pod in gang.pending)
+    takes = (min(count, int(usable(shape, group, empty).sum())) for shape, count in counts.items())
+    return sum(takes) < missing(gang, 0)
+
+
+def _is_only_choice(head: Head) -> bool:
+    """Whether any choice of children needs as many nodes as this one."""
+    tree = head.tree
+    if tree is None or not has_choices(tree):
+        return True
+    of_gangs = {(gang.min_member, frozenset(Counter(pod.shape for pod in gang.pending).items())) for gang in tree.gangs}
+    return len(of_gangs) == 1 and tree.tree is not None and all(isinstance(part, str) for part in tree.tree.children)
 
 
 def _in_nodes(head: Head, empty: Ledger) -> tuple[int, int]:

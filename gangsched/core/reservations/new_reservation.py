@@ -19,7 +19,7 @@ import numpy as np
 from gangsched.core.permit import missing
 from gangsched.core.reservations.head_domains import HeadDomains
 from gangsched.core.reservations.head_sums import HeadSums
-from gangsched.core.reservations.heads import Head, impossible
+from gangsched.core.reservations.heads import Head, startable
 from gangsched.core.reservations.timeline import Floats, Timeline
 from gangsched.core.reserve import Ledger
 from gangsched.core.rounds import run_round
@@ -87,16 +87,23 @@ def make_reservations(
     """
     made, others, known = _Standing(), dict[str, NotReserved](), standing or {}
     with ledger.tentative():
-        for head in heads:
+        for each in heads:
+            head = each
             found = old = known.get(head.group.id)
             if anew is None or head.group.id in anew:
                 found = _anew(head, old, made, ledger, empty, timeline, limits, wall_s=wall_s)
+                if found is None:
+                    # Found possible when it became a head; nodes may have gone since.
+                    can = startable(head, empty)
+                    if isinstance(can, Head) and can is not head:  # other children of its tree
+                        head = can
+                        found = _anew(head, None, made, ledger, empty, timeline, limits, wall_s=wall_s)
+                    if found is None:
+                        why = _without_time(head, limits, wall_s) if isinstance(can, Head) else can
+                        others[head.group.id] = why
                 # The same object, by which caches of later plans recognise it (`records`).
                 if found is not None and old is not None and found.is_as(old):
                     found = old
-                if found is None:
-                    # Found possible when it became a head; nodes may have gone since.
-                    others[head.group.id] = impossible(head, empty) or _without_time(head, limits, wall_s)
             if found is not None and not _within_share(found, made, ledger, limits):
                 others[head.group.id], found = NotReserved(why=NotEntitled.SHARE), None
             if found is None:

@@ -33,8 +33,8 @@ class ReservationCache:
     def __init__(self) -> None:
         self.results: dict[tuple[str, str], tuple[Any, ...]] = {}
         self.columns = OccupantColumns()
-        self.fitting: tuple[NodeTable | None, Mapping[str, int]] = (None, {})
-        """Candidates that start on the empty cluster of this node table, with the generations of their groups."""
+        self.fitting: tuple[NodeTable | None, Mapping[str, Head]] = (None, {})
+        """Candidates that start on the empty cluster of this node table, by group."""
 
     def __len__(self) -> int:
         return len(self.results)
@@ -55,9 +55,9 @@ class Records:
         self._results = cache.results
         self._ledger = ledger
 
-    def head(self, group: Group) -> Head | None:
+    def head(self, group: Group, choice: frozenset[str]) -> Head | None:
         """The group as a candidate for a reservation (`head_of`), cached while the group is unchanged."""
-        return self._recall("head", group.id, (group,), lambda: head_of(group))
+        return self._recall("head", group.id, (group, choice), lambda: head_of(group, choice))
 
     def read(self, reserved: Reserved, head: Head) -> tuple[Reservation, bool]:
         """The reservation, limited to nodes that still exist, and whether all of its nodes still exist."""
@@ -123,6 +123,7 @@ class Records:
             priority=head.group.priority,
             since_s=head.since_s,
             run_time_s=head.run_time_s,
+            choice=head.choice,
             at_s=each.at_s,
             nodes=tuple(there),
             placements=each.placements,

@@ -89,7 +89,7 @@ class Standing:
         known = {group.id: group for group in reserving.waiting} | self._in_turn
         heads = ((group_id, self._head_of(known[group_id])) for group_id in known if self._may_be_head(group_id))
         self._heads: dict[str, Head] = {group_id: head for group_id, head in heads if head is not None}
-        self._entitled |= self._that_fit()
+        self._heads |= self._that_fit()
         # An older group may have become entitled since; the one that was promised its start stays first (H4).
         self._first = next((each.group for each in stands if each.first and self._waits_as_long(each)), "")
         self._reservations = list(self._read(stands))
@@ -104,7 +104,9 @@ class Standing:
         return group_id in self._before or group_id not in self._in_turn
 
     def _head_of(self, group: Group) -> Head | None:
-        return self._records.head(group) if group.id in self._before else head_of(group)
+        # Nothing is kept of groups without a reservation (`records`).
+        before = self._before.get(group.id)
+        return self._records.head(group, before.choice) if before is not None else head_of(group)
 
     def _waits_as_long(self, reserved: Reserved) -> bool:
         """Whether its head did not begin to wait anew, for a minimum that was raised (H4)."""
@@ -163,8 +165,8 @@ class Standing:
 
     def _refused(self, group: Group) -> None:
         """The group was refused for room: it has its reservation before those behind it are tried (H12)."""
-        # Not cached, as nothing is kept of groups without a reservation (`records`).
-        if group.id not in self._not_reserved and self._left and (head := head_of(group)) is not None:
+        group = self._in_turn.get(group.id, group)  # a tree as a whole, of which other children may have to start
+        if group.id not in self._not_reserved and self._left and (head := self._head_of(group)) is not None:
             why = self._cannot_be_head(head)
             if why is not None:
                 self._not_reserved[group.id] = why
@@ -202,21 +204,24 @@ class Standing:
         except OutOfWork:
             # Nothing more in this plan: each attempt would run out of work again.
             self._left = 0
-            new = {each: self._heads[each].group.generation for each in self._heads if each in self._entitled}
+            new = {each: head for each, head in self._heads.items() if each in self._entitled}
             self._cache.fitting = self._snapshot.table, new
             return None
         finally:
             work.most = may
             self._units -= work.used - before
 
-    def _that_fit(self) -> set[str]:
+    def _that_fit(self) -> dict[str, Head]:
         """Heads that the last plan found able to start on the empty cluster before it ran out of work: to look at them
-        again would take the work that their reservations need, in every plan.
+        again would take the work that their reservations need, in every plan. They are entitled from here on.
         """
-        (table, generations), self._cache.fitting = self._cache.fitting, (None, {})
+        (table, fitting), self._cache.fitting = self._cache.fitting, (None, {})
         if table is not self._snapshot.table:
-            return set()
-        return {each for each, head in self._heads.items() if generations.get(each) == head.group.generation}
+            return {}
+        generations = {each: head.group.generation for each, head in self._heads.items()}
+        same = {each: head for each, head in fitting.items() if generations.get(each) == head.group.generation}
+        self._entitled |= same.keys()
+        return same
 
     def _stands(self, group_id: str) -> bool:
         return any(each.head.group.id == group_id for each in self._reservations)
@@ -244,6 +249,7 @@ class Standing:
         impossible = (each for each, why in others.items() if why.why is NotEntitled.IMPOSSIBLE)
         self._looks -= len(new) + sum(each not in self._not_reserved for each in impossible)
         self._entitled |= new
+        self._heads |= {head.group.id: head for head in heads}  # of a tree, maybe another choice of its children
         for group_id, why in others.items():
             if why.why not in BY_NUMBER or not self._stands(group_id):  # those that stand go when another one has come
                 self._not_reserved[group_id] = why
@@ -381,7 +387,7 @@ class Standing:
         for each in standing:
             if each.group in self._heads:
                 reservation, whole = self._records.read(each, self._heads[each.group])
-                if not whole:
+                if not whole or self._heads[each.group].choice != each.choice:
                     self._stale.add(each.group)
                 if len(reservation.nodes):
                     yield reservation

@@ -15,17 +15,17 @@ from gangsched.core.reservations.heads import (
     empty_ledger,
     find_heads,
     head_of,
-    impossible,
     needed,
+    startable,
     waiting_since_s,
 )
 from gangsched.core.reserve import Ledger
 from gangsched.core.work import OutOfWork, Work
-from gangsched.model.gang import Group, MatchPolicy
+from gangsched.model.gang import Gang, Group, MatchPolicy
 from gangsched.model.objects import Node
 from gangsched.model.reservation import NotEntitled, NotReserved, ReservationLimits
 from gangsched.model.tree import Composite
-from tests.builders import GPU, gang, group, node, pod, running, snapshot
+from tests.builders import GPU, gang, group, node, pod, running, shape, snapshot
 
 TWO_NODES = [node("a"), node("b")]
 LIMITS = ReservationLimits()
@@ -181,6 +181,121 @@ def test_of_a_tree_only_needed_children_count() -> None:
     assert head_of(group(*begun, children[2], tree=tree)) is None
 
 
+GONE = (("pool", "gone"),)
+"""A node selector that no node has."""
+
+
+def child(name: str, number: int = 2, gpus: int = 8, *, creation_s: int = 9_000, **fields: Any) -> Gang:
+    """A gang of a tree."""
+    alike = shape(gpus, **fields)
+    return gang(f"ns/{name}", [pod(f"{name}{n}", of=alike, creation_s=creation_s) for n in range(number)])
+
+
+def chosen(tree: Group, nodes: list[Node], work: Work | None = None) -> list[str] | NotEntitled:
+    """The gangs of the tree's reservation, or why it has none."""
+    (head,) = heads_of([tree])
+    made, others = find_heads([head], empty_ledger(snapshot(nodes), work=work), LIMITS, wall_s=NOW_S)
+    if not made:
+        return others[tree.id].why
+    again = head_of(tree, made[0].choice)
+    assert again == made[0], "the next plan comes to the same"
+    return [each.id[3:] for each in made[0].gangs]
+
+
+def test_a_tree_is_a_head_with_the_first_choice_of_children_that_can_start() -> None:
+    """I9, H3: the first two of three children include one that no node takes, by its label, by size or together."""
+    nodes = [node(f"n{n}") for n in range(4)]
+    tree = Composite("ns/t", ("ns/a", "ns/b", "ns/c"), 2)
+    for odd in (child("a", node_selector=GONE), child("a", gpus=9), child("a", 4)):
+        assert chosen(group(odd, child("b"), child("c"), tree=tree), nodes) == ["b", "c"]
+        first = replace(odd, id="ns/b")
+        assert chosen(group(child("a"), first, child("c"), tree=tree), nodes) == ["a", "c"]
+    assert chosen(group(child("a"), child("b"), child("c", node_selector=GONE), tree=tree), nodes) == ["a", "b"]
+    assert chosen(group(child("a"), child("b", 3), child("c", 3), tree=tree), nodes) is NotEntitled.IMPOSSIBLE
+
+
+def test_a_choice_inside_a_child_is_found_for_a_head() -> None:
+    """I9, H3: of two levels; also where children start by themselves, and where the parent has started."""
+    nodes = [node(f"n{n}") for n in range(4)]
+    one, two = Composite("ns/1", ("ns/a", "ns/b"), 1), Composite("ns/2", ("ns/c", "ns/d"), 1)
+    gangs = [child("a", node_selector=GONE), child("b"), child("c", gpus=9), child("d")]
+    assert chosen(group(*gangs, tree=Composite("ns/t", (one, two), 2)), nodes) == ["b", "d"]
+    assert chosen(group(*gangs, tree=Composite("ns/t", (replace(one, min_children=2), two), 1)), nodes) == ["d"]
+    each = replace(one, min_children=0), replace(two, min_children=2)
+    assert chosen(group(*gangs, tree=Composite("ns/t", each, 1)), nodes) == ["b"]
+    none = child("b", node_selector=GONE)
+    assert chosen(group(gangs[0], none, *gangs[2:], tree=Composite("ns/t", (each[0], two), 2)), nodes) == ["d"]
+    without = Composite("ns/1", ("ns/a",), 0)
+    assert chosen(group(gangs[0], gangs[3], tree=Composite("ns/t", (without, "ns/d"), 2)), nodes) == ["d"]
+    begun = replace(gangs[3], pending=(), bound=2, satisfied=True)
+    more = replace(two, children=("ns/a", "ns/b", "ns/d"), min_children=2)
+    tree = Composite("ns/t", (more, Composite("ns/3", ("ns/c",), 1)), 1)
+    assert chosen(group(*gangs[:3], begun, tree=tree), nodes) == ["b"], "it lost a child"
+
+
+def test_a_child_that_can_never_start_makes_its_tree_no_older() -> None:
+    """H4: else an old one would be worth a place before others; the age is that of the children that may start."""
+    nodes = [node(f"n{n}") for n in range(4)]
+    old, others = child("a", node_selector=GONE, creation_s=1), [child("b", creation_s=2), child("c", creation_s=8_000)]
+    tree = group(old, *others, tree=Composite("ns/t", ("ns/a", "ns/b", "ns/c"), 2))
+    limits = ReservationLimits(per_namespace=9)
+    both = heads_of([tree, waiting("g", 1, 8, 7_000)])
+    made, _ = find_heads(both, empty_ledger(snapshot(nodes)), limits, wall_s=NOW_S)
+    assert [(head.group.id, head.since_s) for head in made] == [("ns/g", 7_000), (tree.id, 8_000)]
+    small = group(*(child(each.id[3:], 1, 1, creation_s=each.pending[0].creation_s) for each in others), old)
+    small = replace(small, tree=tree.tree)
+    wall_s = 8_000.0 + 172_799
+    _, why = find_heads(heads_of([small]), empty_ledger(snapshot(nodes)), limits, wall_s=wall_s)
+    assert why == {small.id: NotReserved(why=NotEntitled.TOO_YOUNG, until_s=wall_s + 1)}
+
+
+@pytest.mark.parametrize("place", [0, 7, 15])
+def test_one_child_of_many_that_can_never_start_is_left_out(place: int) -> None:
+    """I9, H3: 16 of 32 different children, in the work for one group."""
+    nodes = [node(f"n{n:02}") for n in range(40)]
+    names = [f"{n:02}" for n in range(32)]
+    of = {name: {"cpu_milli": 100 + n} for n, name in enumerate(names)}
+    gangs = [child(n, **of[n], node_selector=GONE if int(n) == place else ()) for n in names]
+    tree = Composite("ns/t", tuple(f"ns/{name}" for name in names), 16)
+    work = Work()
+    assert chosen(group(*gangs, tree=tree), nodes, work) == [n for n in names if int(n) != place][:16]
+    assert work.used <= heads.WORK
+
+
+def test_of_too_many_choices_nobody_is_told_that_none_could_start() -> None:
+    """H3: 16 of 32 different children that fit alone and not together; where none fits alone, that is told."""
+    nodes = [node(f"n{n:02}") for n in range(31)]
+    names = [f"{n:02}" for n in range(32)]
+    tree = Composite("ns/t", tuple(f"ns/{name}" for name in names), 16)
+    work = Work()
+    gangs = [child(name, cpu_milli=100 + n) for n, name in enumerate(names)]
+    assert chosen(group(*gangs, tree=tree), nodes, work) is NotEntitled.TOO_MUCH_WORK
+    assert work.used <= heads.WORK + 500
+    none = [child(name, cpu_milli=100 + n, node_selector=GONE) for n, name in enumerate(names)]
+    assert chosen(group(*none, tree=tree), nodes) is NotEntitled.IMPOSSIBLE
+    assert chosen(group(*none[:17], *gangs[17:], tree=tree), nodes) is NotEntitled.IMPOSSIBLE
+
+
+def test_a_choice_that_is_none_any_more_is_given_up() -> None:
+    """H12: a child of it is gone or not ready, its minimum is another, or another child has started."""
+    tree = Composite("ns/t", ("ns/a", "ns/b", "ns/c", "ns/d"), 2)
+    gangs = [child(name) for name in "abcd"]
+    choice = frozenset({"ns/b", "ns/d"})
+
+    def now(*others: Gang, least: int = 2) -> list[str]:
+        head = head_of(group(*others, tree=replace(tree, min_children=least)), choice)
+        assert head is not None
+        assert head.choice in (choice, frozenset())
+        return [each.id[3:] for each in head.gangs]
+
+    assert now(*gangs) == ["b", "d"]
+    assert now(*gangs, least=1) == ["a"]
+    assert now(*gangs, least=3) == ["a", "b", "c"]
+    assert now(*gangs[:3], replace(gangs[3], min_member=3)) == ["a", "b"]
+    assert now(replace(gangs[0], pending=(), bound=2, satisfied=True), *gangs[1:]) == ["b"]
+    assert now(gangs[0], replace(gangs[1], pending=(), bound=2, satisfied=True), *gangs[2:]) == ["d"]
+
+
 @pytest.mark.parametrize(("left", "answer"), [(heads.WORK - 1, None), (heads.WORK, heads.TOO_MUCH_WORK)])
 def test_what_does_not_fit_into_the_work_of_a_plan_is_told_so(
     left: int, answer: NotReserved | None, monkeypatch: pytest.MonkeyPatch
@@ -188,14 +303,14 @@ def test_what_does_not_fit_into_the_work_of_a_plan_is_told_so(
     """H3: with less work left the next plan answers; with all of it the group is told so."""
     empty = empty_ledger(snapshot(TWO_NODES), work=Work(left))
     (head,) = heads_of([waiting("g", 2, 8)])
-    assert impossible(head, empty) is None, "little work is enough for an easy group"
+    assert startable(head, empty) is head, "little work is enough for an easy group"
     monkeypatch.setattr(heads, "_fits", lambda _, ledger: ledger.work.charge(heads.WORK + 1))
     empty = empty_ledger(snapshot(TWO_NODES), work=Work(left))
     if answer is None:
         with pytest.raises(OutOfWork):
-            impossible(head, empty)
+            startable(head, empty)
     else:
-        assert impossible(head, empty) == answer
+        assert startable(head, empty) == answer
 
 
 def test_what_needs_nothing_is_no_head() -> None:

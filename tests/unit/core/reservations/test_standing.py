@@ -6,11 +6,14 @@ from typing import Any
 
 import pytest
 
+from gangsched.api import keys
 from gangsched.core.reservations import new_reservation
 from gangsched.core.reservations.heads import Head
 from gangsched.core.reserve import Ledger
+from gangsched.model.objects import Shape
 from gangsched.model.reservation import NotEntitled, NotReserved
 from gangsched.state.group_record import QueueCause
+from tests.builders import members, node, pod_group, shape
 from tests.unit.state.reserving.test_reservations import full, gang_of, plain, standing, world
 from tests.world import EPOCH_S
 
@@ -65,3 +68,69 @@ def test_a_search_that_takes_too_long_is_made_again_after_a_minute(monkeypatch: 
     assert [each for each, *_ in standing(there)] == ["ns/next"]
     there.advance(2)
     assert [each for each, *_ in standing(there)] == ["ns/next", "ns/hard"], "the first one was promised its time"
+
+
+GONE = shape(8, node_selector=(("pool", "gone"),))
+
+
+@pytest.mark.parametrize("levels", [2, 3])
+@pytest.mark.parametrize("odd", [GONE, shape(9)])
+def test_a_tree_reserves_for_the_choice_that_can_start(odd: Shape, levels: int) -> None:
+    """I9, H5: one of the first two children asks for what no node has; small pods would keep the others out."""
+    there, taken = full(4)
+    inner = "s" if levels == 3 else "t"
+    for name, least, parent in [("t", 1, ""), ("s", 2, "t")] if levels == 3 else [("t", 2, "")]:
+        stated = {keys.PARENT[0]: parent, keys.MIN_CHILDREN[0]: str(least)}
+        metadata = tuple((key, value) for key, value in sorted(stated.items()) if value)
+        there.declare(pod_group(name, None, uid=f"composite-{name}", gang_metadata=metadata))
+    pods = [there.create(members(name, 2, parent=inner, of=odd if name == "b" else shape(8))) for name in "abc"]
+    said: set[str] = set()
+    for taken_by in (None, *taken):
+        if taken_by is not None:
+            there.delete(taken_by)
+        for n in range(4):
+            plain(there, f"small-{taken_by.name if taken_by else ''}-{n}", 1, run_s=3_600)
+            there.advance(1)
+        for each in there.state.reservations.standing:
+            assert each.group == "tree:ns/t"
+            assert {one.pod.name for one in each.placements} == {"a-0", "a-1", "c-0", "c-1"}
+        said |= {there.condition(each)[1] for each in (*pods[0], *pods[2])}
+        assert bool(standing(there)) == ("a-0" not in there.bound())
+    assert {"a-0", "a-1", "c-0", "c-1"} == set(there.bound()), "small pods wait for the room"
+    assert any("Room on 4 nodes" in each for each in said), said
+    assert not [each for each in said if "Not reserved" in each]
+
+
+def test_a_tree_whose_nodes_go_is_for_other_children_then() -> None:
+    """H12: its reservation stands for the choice that can start; where nothing can, it ends and that is told."""
+    there = world(0)
+    for pool in "acd":
+        there.add_nodes(*(node(f"{pool}{n}", labels={"pool": pool}) for n in range(2)))
+    for n in range(6):
+        plain(there, f"r{n}", run_s=100)
+    there.settle()
+    for name in "abcd":
+        there.create(members(name, 2, parent="t", min_children=2, of=shape(8, node_selector=(("pool", name),))))
+    there.advance(3)
+
+    def reserved() -> str:
+        there.advance(3)
+        return "".join(
+            sorted({one.pod.name[0] for each in there.state.reservations.standing for one in each.placements})
+        )
+
+    assert reserved() == "ac"
+    there.remove_node("a0")
+    assert reserved() == "cd"
+    there.add_nodes(node("a0", labels={"pool": "a"}))
+    assert reserved() == "cd", "it stays where it is"
+    there.remove_node("d0")
+    assert reserved() == "ac"
+    there.remove_node("c0")
+    assert reserved() == ""
+    why = there.state.registry.groups["tree:ns/t"].ineligible
+    assert why is not None
+    assert why.why.why is NotEntitled.IMPOSSIBLE
+    there.add_nodes(node("d0", labels={"pool": "d"}))
+    there.advance(60)
+    assert reserved() == "ad"
