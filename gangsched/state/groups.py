@@ -154,7 +154,8 @@ class Registry:
             # Time alone changes this, so no message says that the view is outdated.
             kept = {node: until_s for node, until_s in record.avoid.items() if until_s > now_s}
             if kept != record.avoid:
-                record.avoid, record.view = kept, None
+                # Nor does anything else say so of why preemption did not help: a victim may be on that node (V25).
+                record.avoid, record.view, record.not_helpful = kept, None, None
         if record.view is None:
             gangs = tuple(with_all(self._views[gang_id], self.policy) for gang_id in record.gangs)
             if record.tree is not None and any(each.never_preempts for each in composites_of(record.tree)):

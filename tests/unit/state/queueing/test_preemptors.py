@@ -217,3 +217,18 @@ def test_groups_that_were_parked_at_different_times_are_swept_together() -> None
         world.plans.clear()
         world.advance(60.0)
         assert 1 <= len(world.plans) <= 2
+
+
+def test_a_node_that_is_avoided_no_more_may_be_preempted() -> None:
+    """V25, B6: nothing lower ran elsewhere, which says nothing of the node whose kubelet had rejected a member."""
+    world = unswept("a")
+    world.declare(pod_group("high", 1))
+    (one,) = world.create(members("high", 1, gpus=8, priority=1000, pod_group=True))
+    world.settle()
+    world.update(one, phase=Phase.FAILED, status_reason="OutOfcpu", rejection="OutOfcpu")
+    on(world, "low", 8, "a")
+    world.create(members("high", 1, first=1, gpus=8, priority=1000, pod_group=True))
+    world.settle().advance(50)
+    assert not world.state.preemptions.nominations.all()
+    world.advance(10)
+    assert preempts(world)
