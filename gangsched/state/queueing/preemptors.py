@@ -59,10 +59,15 @@ class Preemptors:
         # Its kind may be another one now, by a changed request or priority.
         self.remove(record)
         woken, record.woken_as = record.woken_as, None
-        if found.why not in UNHELPED:
+        may_be_helped = found.why not in UNHELPED
+        if may_be_helped or found.wanted:
             kind, rank = _kind(group), group_key(group)
+            if may_be_helped:
+                self._of_priority[kind.priority].add(kind)
+            else:
+                # It is examined only to end what others are held back for, which says nothing of its equals.
+                kind = kind._replace(asks=group.id)
             insort(self._kinds.setdefault(kind, []), (rank, group.id))
-            self._of_priority[kind.priority].add(kind)
             record.preempts_as = kind, rank
             if found.wanted:
                 self._wanted[kind] = frozenset(found.wanted)

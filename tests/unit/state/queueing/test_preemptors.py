@@ -7,13 +7,14 @@ from typing import Any
 
 import msgspec
 
+from gangsched.api import keys
 from gangsched.model.disruption import PodDisruptionBudget
 from gangsched.model.objects import Phase, Pod
 from gangsched.model.preemption import PreemptionSettings
 from gangsched.model.protocol import Applied
 from gangsched.state.queueing.preemptors import AT_ONCE, EVERY_S
 from gangsched.state.rule_set import Rules
-from tests.builders import GPU, members, node, pod, pod_group, running
+from tests.builders import GPU, gang_metadata, members, node, pod, pod_group, running
 from tests.world import EPOCH_S, World
 
 
@@ -173,6 +174,22 @@ def test_a_node_that_shrinks_ends_a_hold_back_that_can_come_to_nothing() -> None
     world.settle().advance(EVERY_S)
     assert dict(world.nodes["a"].allocatable)[GPU] == 4
     assert world.state.preemptions.holding_back.now() is None
+
+
+def test_a_hold_back_that_can_come_to_nothing_ends_within_a_preemption_delay() -> None:
+    """V27, V28: a node that closes does not help the group, but those who are held back for it start."""
+    world = unswept("a", "b", hold_back_s=600)
+    on(world, "low", 2, "a", phase=Phase.RUNNING)
+    metadata = (*gang_metadata("high", min_member=2), (keys.PREEMPTION_DELAY[0], "30m"))
+    world.create([pod(f"high-{n}", gpus=8, priority=1000, gang_metadata=metadata, creation_s=EPOCH_S) for n in (0, 1)])
+    world.settle()
+    world.create(pod("small", gpus=1))
+    world.settle().advance(2 * EVERY_S)
+    assert "small" in world.pending()
+    world.add_nodes(replace_node(world, "b", unschedulable=True))
+    world.settle().advance(EVERY_S)
+    assert world.state.preemptions.holding_back.now() is None
+    assert world.bound()["small"] == "a"
 
 
 def test_where_all_priorities_are_equal_nobody_is_examined() -> None:
