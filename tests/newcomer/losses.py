@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.newcomer.case import Case, create, delete, gang, nodes, patch, pods
+from tests.newcomer.case import Case, create, delete, gang, nodes, patch, pods, replace_pods
 
 PULLING = {
     "phase": "Pending",
@@ -55,7 +55,7 @@ CASES = (
         nodes=nodes(2),
         applied=gang(2),
         starts_first=2,
-        deeds=[delete("Node", "gpu-2"), delete("Pod", "training-1"), create(*pods(1, first=1))],
+        deeds=[delete("Node", "gpu-2"), replace_pods(*pods(1, first=1))],
         mend=[create(nodes(2)[1])],
         starts=2,
     ),
