@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
-from itertools import combinations_with_replacement, islice
+from itertools import chain, combinations_with_replacement, islice
 
 from gangsched.core.messages import placing
 from gangsched.core.pre_filter import not_ready
 from gangsched.core.search.openings import ways
 from gangsched.core.work import OutOfWork, Work
 from gangsched.model.gang import Gang, Group, Refusal
-from gangsched.model.tree import Composite, Part, composites_of, gangs_of, limited, part_id
+from gangsched.model.tree import Composite, Part, composites_of, gangs_of, has_minimum, limited, part_id
 
 MAX_INNER_CHOICES = 64
 """Choices of the children of one composite that are combined with choices of its siblings."""
@@ -34,7 +34,8 @@ UNITS_A_SKIPPED_CHOICE = 3
 class TreeParts:
     """The parts of one tree. `hopeless` is why sums refute a gang even by itself; without it none is known to be.
 
-    `is_cut`: a composite had more choices than were combined, so that not every choice was tried.
+    `is_cut`: a composite had more choices than were combined, so that not every choice was tried. With `also_one`, of
+    a child without a minimum there are choices with one child of it, which come first, and one without any.
     """
 
     group: Group
@@ -43,6 +44,7 @@ class TreeParts:
     gangs: dict[str, Gang] = field(default_factory=dict)
     placed: set[str] = field(default_factory=set)
     is_cut: bool = False
+    also_one: bool = False
     _unready: dict[str, Refusal | None] = field(default_factory=dict)
     _kinds: dict[str, int] = field(default_factory=dict)
     _numbers: dict[Hashable, int] = field(default_factory=dict)
@@ -107,24 +109,25 @@ class TreeParts:
         return [gang for gangs in of_chosen for gang in gangs]
 
     def is_needed(self, composite: Composite, gangs: Set[str]) -> bool:
-        """Whether these gangs are a choice that gives a composite its minimum and no more, all of them ready."""
+        """Whether these gangs are the minimum of a composite and no more, as far as its children are ready."""
         chosen, others = list[Part](), list[Part]()
         for child in composite.children:
             (others if gangs.isdisjoint(gangs_of(child)) else chosen).append(child)
-        needs = max(composite.min_children, len(self.started(composite)), 1)
-        without = sum(isinstance(child, Composite) and not child.min_children for child in others)
+        started, ready = len(self.started(composite)), len(self.ready(composite))
+        needs = max(started, min(max(composite.min_children, 1), started + ready))
+        without = sum(has_minimum(child, lambda _: False) for child in others)
         if not len(chosen) <= needs <= len(chosen) + without or any(map(self.has_started, others)):
             return False
-        ready = all(self.has_started(child) or self.unready(child) is None for child in chosen)
-        return ready and all(isinstance(child, str) or self.is_needed(child, gangs) for child in chosen)
+        may_start = all(self.has_started(child) or self.unready(child) is None for child in chosen)
+        return may_start and all(isinstance(child, str) or self.is_needed(child, gangs) for child in chosen)
 
     def needed_ways(self, composite: Composite) -> Iterator[list[str]]:
         """Choices of the gangs that the minimum of a composite needs, which differ in kinds of gangs."""
-        started = self.started(composite)
-        lack = max(0, max(composite.min_children, 1) - len(started))
+        started, ready = self.started(composite), self.ready(composite)
+        lack = min(max(0, max(composite.min_children, 1) - len(started)), len(ready))
         begun = [part for part in started if not isinstance(part, str)]
         own = [part for part in started if isinstance(part, str)]
-        for parts in (each for _, each in self.choices(self.ready(composite), lack)) if lack else [()]:
+        for parts in (each for _, each in self.choices(ready, lack)) if lack else [()]:
             for others in self._needed_within(begun):
                 yield [*own, *gangs_of(*parts), *others]
 
@@ -159,7 +162,8 @@ class TreeParts:
     def _first(self, part: Part) -> Part:
         if isinstance(part, str):
             return part
-        children = tuple([self._first(child) for child in self.ready(part)[: part.min_children]])
+        least = max(part.min_children, self.also_one)
+        children = tuple([self._first(child) for child in self.ready(part)[:least]])
         return replace(part, children=children, min_children=len(children))
 
     def _ways(self, ready: Sequence[Part], number: int, begin: int = 0) -> Iterator[tuple[Part, ...]]:
@@ -195,7 +199,9 @@ class TreeParts:
         """The choices within one composite, computed once."""
         found = self._made.get(part.id)
         if found is None:
-            ways_of = list(islice(self._ways(self.ready(part), part.min_children), MAX_INNER_CHOICES + 1))
+            ready, least = self.ready(part), part.min_children
+            made = chain(self._ways(ready, 1) if self.also_one and not least else (), self._ways(ready, least))
+            ways_of = list(islice(made, MAX_INNER_CHOICES + 1))
             self.work.charge(UNITS_AN_INNER_CHOICE * len(ways_of))
             self.is_cut = self.is_cut or len(ways_of) > MAX_INNER_CHOICES
             found = [replace(part, children=each, min_children=len(each)) for each in ways_of[:MAX_INNER_CHOICES]]
@@ -271,7 +277,7 @@ def needed(group: Group, choice: Set[str] = frozenset()) -> Group:
 
 
 def is_choice(group: Group, choice: Set[str]) -> bool:
-    """Whether these gangs of a tree are ready and give it its minimum, and no more."""
+    """Whether these gangs are the minimum of a tree and no more, as far as its children are ready."""
     known = {gang.id for gang in group.gangs}
     return group.tree is not None and choice <= known and TreeParts(group, Work()).is_needed(group.tree, choice)
 
@@ -290,26 +296,14 @@ def needed_choices(group: Group, work: Work, hopeless: Callable[[Gang], Refusal 
     tree = group.tree
     if tree is None:
         return
-    trees = [tree]
-    if any(not part.min_children for part in composites_of(tree)):
-        # Where each child starts by itself, first the choices that have one of them: the tree has more at once.
-        trees = [_with_one(tree, TreeParts(group, work)), tree]
-    for each in trees:
-        work.charge(UNITS_A_GANG * len(group.gangs) * len(trees))
-        parts = TreeParts(group, work, hopeless)
-        for chosen in parts.needed_ways(each):
-            work.charge(UNITS_A_NEEDED_CHOICE + len(group.gangs) // 5)
-            if chosen:
-                yield _only(group, tree, {*chosen})
-        if parts.is_cut:
-            raise OutOfWork
-
-
-def _with_one(composite: Composite, parts: TreeParts) -> Composite:
-    """A composite of which each part without a minimum needs a child, if it has any that may start."""
-    children = tuple([child if isinstance(child, str) else _with_one(child, parts) for child in composite.children])
-    least = max(composite.min_children, 1 if parts.started(composite) or parts.ready(composite) else 0)
-    return replace(composite, children=children, min_children=least)
+    work.charge(UNITS_A_GANG * len(group.gangs))
+    parts = TreeParts(group, work, hopeless, also_one=True)
+    for chosen in parts.needed_ways(tree):
+        work.charge(UNITS_A_NEEDED_CHOICE + len(group.gangs) // 5)
+        if chosen:
+            yield _only(group, tree, {*chosen})
+    if parts.is_cut:
+        raise OutOfWork
 
 
 def _only(group: Group, tree: Composite, chosen: Set[str]) -> Group:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 from tests.mutants.mutant import bug
@@ -159,6 +160,11 @@ STANDING = "unit/core/reservations/test_standing.py"
 @bug("H3", "core.reservations.heads:_choices", STANDING)
 def only_the_first_choice_of_children_has_a_reservation(_: Any) -> Any:
     return lambda head, empty: iter([head])
+
+
+@bug("H3", "core.reservations.heads:needed_choices", "properties/test_reserved_choices.py")
+def of_several_choices_only_the_second_is_examined_for_a_reservation(real: Any) -> Any:
+    return lambda group, work, hopeless: islice(real(group, work, hopeless), 2)
 
 
 @bug("H3", "core.reservations.heads:_is_too_large", "unit/core/reservations/test_heads.py")
