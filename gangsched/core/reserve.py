@@ -295,6 +295,18 @@ class Ledger:
         lowest = promises.levels[self._respected - 1].priority if there else 0
         return [each for each in there if each.pod.priority >= lowest and each.pod.uid not in self._fulfilled]
 
+    @contextmanager
+    def keeping(self, group: str, *, but: Set[str]) -> Iterator[None]:
+        """Inside the context keep the group itself from the room of its nominated pods, except those `but`."""
+        kept = [each for each in self.respected(group) if each.pod.uid not in but]
+        with self.work.unlimited():  # nothing would roll back one half of it
+            self.promise(kept, 1)
+        try:
+            yield
+        finally:
+            with self.work.unlimited():
+                self.promise(kept, -1)
+
     def promise(self, nominations: Sequence[Nomination], sign: int) -> None:
         """Take the room of nominations (+1) or give it back (-1), but for what is in use by those who leave for it."""
         self.move(((each.pod, each.node) for each in nominations), sign)

@@ -97,10 +97,14 @@ class TreeDecision:
                     self._start(composite)
             # Before members above minimums, which could take the room that another child needs to start.
             refused = self._start(self.tree)
-            if refused is None:
-                self._start_others(self.tree)
-            for gang in (*(gang for gang in started if gang not in short), *self.above):
-                self._place(gang)
+            whole = [gang for gang in started if gang not in short]
+            served = {each.pod.uid for made in self.made for each in (*made.binds, *made.holds)}
+            # Others are evicted for members that are needed, so what is nominated for those is not used for these.
+            with self.ledger.keeping(group.id, but=served.union(pod.uid for gang in whole for pod in gang.pending)):
+                if refused is None:
+                    self._start_others(self.tree)
+                for gang in (*whole, *self.above):
+                    self._place(gang)
         except OutOfWork:
             # Nothing was placed: the caller keeps the progress and goes on in the next plan.
             if not any(each.binds for each in self.made):

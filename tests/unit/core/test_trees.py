@@ -17,7 +17,7 @@ from gangsched.model.protocol import Applied, Bind
 from gangsched.model.reasons import Reason
 from gangsched.state import parents
 from gangsched.turn import plan_of, prepare
-from tests.builders import NAMESPACE, members, node, pod, pod_group
+from tests.builders import NAMESPACE, members, node, pod, pod_group, running
 from tests.world import World
 
 
@@ -395,3 +395,26 @@ def test_a_tree_that_needs_many_plans_is_decided(work: int) -> None:
     world.settle()
     assert {"s00", "s01"} <= started(world)
     assert all("too" not in told(world, f"r{number:02}") for number in range(6))
+
+
+def test_a_member_above_a_minimum_leaves_the_room_that_others_are_evicted_for() -> None:
+    """I9, V10: a child that runs takes nothing of what is being made for one that the tree needs."""
+    world = World(node("a"), node("b"), preempts=True)
+    world.create(replica("r0", priority=5, min_member=1))
+    r1 = world.create(replica("r1", priority=5))
+    world.settle()
+    assert started(world) == {"r0", "r1"}
+    world.delete(*r1)
+    b = world.settle().bound()
+    free = ({"a", "b"} - set(b.values())).pop()
+    world.create(running(pod("low-0", gpus=4, priority=-10, grace_s=5), free))
+    world.create(running(pod("low-1", gpus=4, priority=-10, grace_s=50), free))
+    world.create(replica("r1", first=2, priority=5, min_member=2))
+    world.settle().advance(1)
+    assert world.state.preemptions.nominations.all()
+    world.create(replica("r0", 1, first=2, priority=5, min_member=1))
+    world.advance(20)
+    assert "low-0" not in world.bound()
+    assert "r0-2" in world.pending()
+    world.advance(40)
+    assert {"r1-2", "r1-3"} <= world.bound().keys()
