@@ -30,10 +30,7 @@ READ_AT_A_TIME = 2 * MOVED_AT_A_TIME + 10
 """Gangs that a turn reads: those that a pod left, and those that it came to."""
 
 
-@pytest.fixture(autouse=True)
-def no_wait_for_a_minimum(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Trees of which nobody states a minimum wait a second for one, which is tested in `test_parents`."""
-    monkeypatch.setattr(Parents, "named", lambda *_: None)
+pytestmark = pytest.mark.usefixtures("no_wait_for_a_minimum")
 
 
 def names(parent: str, *, generation: int = 1) -> PodGroup:

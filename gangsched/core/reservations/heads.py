@@ -36,6 +36,8 @@ from gangsched.model.snapshot import Snapshot
 LATER: Final = NotReserved(why=NotEntitled.LATER)
 SEARCHING: Final = NotReserved(why=NotEntitled.SEARCHING)
 TOO_MUCH_WORK: Final = NotReserved(why=NotEntitled.TOO_MUCH_WORK)
+BY_NUMBER: Final = frozenset({NotEntitled.LATER, NotEntitled.NAMESPACE})
+"""Reasons that are counted, which takes no round."""
 NEVER: Final = Refusal(Reason.UNSCHEDULABLE, "", never=True)
 WORK: Final = 9_000
 """Units for the round on the empty cluster; a group that takes more is no head for now."""

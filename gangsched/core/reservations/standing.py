@@ -17,7 +17,7 @@ from typing import Any, Final, TypeVar
 import numpy as np
 
 from gangsched.core.queue_sort import passing_key
-from gangsched.core.reservations.heads import LATER, Head, empty_ledger, find_heads, head_of, rank, too_young
+from gangsched.core.reservations.heads import BY_NUMBER, LATER, Head, empty_ledger, find_heads, head_of, rank, too_young
 from gangsched.core.reservations.kept_for import kept_for
 from gangsched.core.reservations.new_reservation import Reservation, make_reservations
 from gangsched.core.reservations.passing import Backfill, Kept, add
@@ -34,7 +34,6 @@ from gangsched.model.reservation import NotEntitled, NotReserved, Reservations, 
 from gangsched.model.snapshot import Snapshot
 
 T = TypeVar("T")
-BY_NUMBER: Final = frozenset({NotEntitled.LATER, NotEntitled.NAMESPACE})
 LOOKS: Final = 8
 """Groups of which one plan finds out whether they could start on the empty cluster."""
 WORK: Final = 12_000

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from gangsched.core.queue_sort import group_key, passing_key
-from gangsched.core.reservations.heads import head_of, rank
+from gangsched.core.reservations.heads import BY_NUMBER, head_of, rank
 from gangsched.core.reservations.records import ReservationCache
 from gangsched.model.backfill import BackfillOrder
 from gangsched.model.gang import Group
@@ -341,7 +341,7 @@ class StandingReservations:
         stays = {each.group for each in self.standing}
         # Who was too far behind may have moved up.
         if {each.group for each in before} != stays:
-            self._forget_if(lambda why: why.why in _BY_NUMBER)
+            self._forget_if(lambda why: why.why in BY_NUMBER or why.why is NotEntitled.SHARE)
         # What the plan found outdated and was not asked about waits for its second, as any other.
         self._later = (self._later | (answer.stale - self._now)) & stays
         self._now &= answer.stale & stays
@@ -352,7 +352,7 @@ class StandingReservations:
                 self.waiting.remove(group, EntitlementCause.EXCLUDED)
                 self._ineligible.put(group, why, frozenset(self._shapes(group_id, now_s)))
             elif group is not None and group.awaits_room:
-                if why.why in _BY_NUMBER and group.entitlement is not Entitlement.CANDIDATE:
+                if why.why in BY_NUMBER and group.entitlement is not Entitlement.CANDIDATE:
                     continue  # counted anew in no time, while thousands of such facts were forgotten at each event
                 self._examined.add(group)
                 # A search goes on over several plans; without this nothing would call for the next one (H5).
@@ -403,7 +403,6 @@ def _why_not(group: GroupRecord) -> NotReserved | None:
     return group.ineligible.why if group.ineligible is not None else group.not_reserved
 
 
-_BY_NUMBER: Final = frozenset({NotEntitled.LATER, NotEntitled.NAMESPACE, NotEntitled.SHARE})
 _BESIDE_OTHERS: Final = frozenset({NotEntitled.NO_TIME, NotEntitled.SHARE})
 
 

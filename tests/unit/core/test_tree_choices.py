@@ -11,16 +11,11 @@ from gangsched.api import keys
 from gangsched.model.objects import Node, Pod, PodGroup
 from gangsched.model.reasons import Reason
 from gangsched.state import parents
-from gangsched.state.parents import Parents
 from tests.builders import members, node, pod, pod_group
 from tests.unit.core.test_trees import reason, started, started_pods, told
 from tests.world import World
 
-
-@pytest.fixture(autouse=True)
-def no_wait_for_a_minimum(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Trees of which nobody states a minimum wait a second for one, which is tested in `test_parents`."""
-    monkeypatch.setattr(Parents, "named", lambda *_: None)
+pytestmark = pytest.mark.usefixtures("no_wait_for_a_minimum")
 
 
 def composite(name: str, parent: str = "", least: int | None = None, *levels: str, **fields: Any) -> PodGroup:

@@ -48,6 +48,21 @@ def test_slices_preempt_where_many_pods_run() -> None:
     assert made.work < 20_000
 
 
+def filled(
+    nodes: Sequence[Node], pods: int, dice: random.Random
+) -> tuple[RunningCluster, dict[str, tuple[str, int]], dict[str, int]]:
+    """Up to so many pods of one or two GPUs that run on these nodes; by name where, and what is left of each node."""
+    cluster, runs = RunningCluster(nodes), dict[str, tuple[str, int]]()
+    free = {each.name: dict(each.allocatable)["nvidia.com/gpu"] for each in nodes}
+    for number in range(pods):
+        name, gpus = dice.choice(nodes).name, dice.randint(1, 2)
+        if gpus <= free[name]:
+            free[name] -= gpus
+            cluster.run(f"low-{number}", name, gpus=gpus, ran_s=dice.randint(1, 900))
+            runs[f"low-{number}"] = name, gpus
+    return cluster, runs, free
+
+
 def slices_in(free: dict[str, int], nodes: Sequence[Node], layers: Sequence[SliceLayer], domain: str = "") -> int:
     """Slices of the first layer that fit into a domain of one, by what is free on each node."""
     first, finer = layers[0], layers[1:]
@@ -68,14 +83,7 @@ def test_victims_of_slices_suffice_and_none_can_be_spared(seed: int, monkeypatch
     layers = dice.choice([(SliceLayer(2, RACK),), (SliceLayer(3, RACK),), (SliceLayer(4, BLOCK), SliceLayer(2, RACK))])
     number = 2 * dice.randint(1, 3) * len(layers)
     nodes = [node(f"n{n}", dice.randint(1, 4), f"r{n // 2}", f"b{n // 4}") for n in range(number)]
-    cluster, runs = RunningCluster(nodes), {}
-    free = {each.name: dict(each.allocatable)["nvidia.com/gpu"] for each in nodes}
-    for number in range(dice.randint(3, 8)):
-        name, gpus = dice.choice(nodes).name, dice.randint(1, 2)
-        if gpus <= free[name]:
-            free[name] -= gpus
-            cluster.run(f"low-{number}", name, gpus=gpus, ran_s=dice.randint(1, 900))
-            runs[f"low-{number}"] = name, gpus
+    cluster, runs, free = filled(nodes, dice.randint(3, 8), dice)
     number = dice.randint(1, 3)
 
     def fits(gone: Collection[str]) -> bool:
@@ -153,15 +161,8 @@ def test_victims_of_slices_of_two_shapes_suffice_and_none_can_be_spared(seed: in
     """V9: a leader with two GPUs and a worker in one rack, against all places."""
     dice = random.Random(seed)
     nodes = [node(f"n{n}", dice.randint(1, 4), f"r{n // 3}") for n in range(6)]
-    cluster, runs = RunningCluster(nodes), {}
-    free = {each.name: dict(each.allocatable)["nvidia.com/gpu"] for each in nodes}
     racks = [[each.name for each in nodes[n : n + 3]] for n in (0, 3)]
-    for number in range(8):
-        name, gpus = dice.choice(nodes).name, dice.randint(1, 2)
-        if gpus <= free[name]:
-            free[name] -= gpus
-            cluster.run(f"low-{number}", name, gpus=gpus, ran_s=dice.randint(1, 900))
-            runs[f"low-{number}"] = name, gpus
+    cluster, runs, free = filled(nodes, 8, dice)
     slices = dice.randint(1, 2)
 
     def fits(gone: Collection[str], slices: int = slices, room: Counter[str] | None = None) -> bool:
