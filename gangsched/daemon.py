@@ -114,7 +114,7 @@ class Daemon:
         self.binder = Binder(
             self._connection_pool,
             self._sink,
-            may_send=self.state.may_send,
+            objection=self.state.start_check.objection,
             connections=settings.bind_connections,
             observe=self.metrics.bind_seconds.observe,
             runtime=runtime,

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from gangsched.core.cycle import Limits
+from gangsched.core.messages.placing import NODE_CLOSED
 from gangsched.model.disruption import PodDisruptionBudget
 from gangsched.model.objects import Node, Phase, Pod, PodGroup, ScheduledCondition
 from gangsched.model.plan import Plan, Verdict
@@ -78,6 +79,7 @@ class World:
         self.pod_groups: dict[tuple[str, str], PodGroup] = {}
         self.fate: Callable[[Any], str] = lambda _: "bound"
         self.unanswered: list[Bind | BindClaims] = []
+        self.objected: list[BindFailed] = []
         self.unwritten: list[PreemptionOrder] = []
         self.ordered: list[PreemptionOrder] = []
         self.leaving: dict[str, float] = {}
@@ -195,6 +197,8 @@ class World:
 
     def answer(self) -> None:
         """Every bind and every order under way ends as `fate` says; "later" leaves it under way."""
+        objected, self.objected = self.objected, []
+        self.say(*objected)
         waiting, self.unanswered = self.unanswered, []
         for bind in waiting:
             self._carry_out(bind)
@@ -206,7 +210,7 @@ class World:
         """Turn, answering binds, until nothing is left to do at this moment."""
         for _ in range(MOST_TURNS):
             proposal = self.turn()
-            before = len(self.unanswered) + len(self.unwritten)
+            before = len(self.unanswered) + len(self.unwritten) + len(self.objected)
             self.answer()
             if proposal is None and len(self.unanswered) + len(self.unwritten) == before:
                 return self
@@ -289,7 +293,11 @@ class World:
         for action in actions:
             match action:
                 case Bind():
-                    assert self.state.may_send(action), f"{action.name} was just decided, and may not be sent"
+                    if why := self.state.start_check.objection(action):
+                        # Its start waits for an answer; that its own node is not fit would have been seen by the plan.
+                        assert why != NODE_CLOSED, f"{action.name} was just decided: {why}"
+                        self.objected.append(BindFailed(action.uid, action.node, why))
+                        continue
                     self.sent.append(action)
                     self.unanswered.append(action)
                     continue

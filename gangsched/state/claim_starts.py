@@ -12,9 +12,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from gangsched.model.gang import MatchPolicy
 from gangsched.state.cluster import Cluster
-from gangsched.state.gangs import GangRecord
 from gangsched.state.groups import Registry
 from gangsched.state.members import Member, State
 
@@ -97,7 +95,9 @@ class Starts:
         # Of a tree with a minimum of children, those that were chosen to start are whole; others start later.
         gangs = known.gangs if known is not None and known.tree is None else tuple(of_gang)
         records = [self._registry.gangs[gang] for gang in gangs if gang in self._registry.gangs]
-        return all(_needed(record) <= of_gang[record.id] for record in records if record.minimum_binds)
+        return all(
+            record.lacks(State.BINDING, State.BOUND) <= of_gang[record.id] for record in records if record.minimum_binds
+        )
 
 
 def is_ready(member: Member) -> bool:
@@ -108,18 +108,6 @@ def is_ready(member: Member) -> bool:
 def is_late(member: Member, now_s: float) -> bool:
     """Whether the wait of a member has exceeded its time limit."""
     return member.wait is not None and now_s >= member.wait.deadline_s
-
-
-def _needed(record: GangRecord) -> int:
-    """How many waiting members a gang needs; as in B5, a minimum that was raised meanwhile delays nothing."""
-    permit, spec = record.passed, record.spec
-    stated = spec.min_member if spec is not None else None
-    minimum = min(each for each in (permit and permit.min_member, stated, math.inf) if each is not None)
-    if minimum == math.inf:
-        return 0
-    is_only_waiting = spec is not None and spec.match_policy is MatchPolicy.ONLY_WAITING
-    # Of `only-waiting` gangs, members that run do not count towards the minimum (B1).
-    return int(minimum) - (0 if is_only_waiting else len(record.of(State.BINDING, State.BOUND)))
 
 
 def _given_up(members: Iterable[Member], failed: Mapping[str, str]) -> dict[str, str]:

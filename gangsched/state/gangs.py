@@ -201,6 +201,18 @@ class GangRecord:
         succeeded = sum(member.pod.phase is Phase.SUCCEEDED for member in self.of(State.ENDED))
         return len(self.of(*STARTED)) + succeeded < needed
 
+    def lacks(self, *counted: State) -> int:
+        """How many more members than those in the `counted` states its start needs.
+
+        As in B5, a minimum that was raised meanwhile delays nothing.
+        """
+        permit, spec = self.passed, self.spec
+        stated = spec.min_member if spec is not None else None
+        least = min((each for each in (permit and permit.min_member, stated) if each is not None), default=0)
+        # Of `only-waiting` gangs, members that run do not count towards the minimum (B1).
+        is_only_waiting = spec is not None and spec.match_policy is MatchPolicy.ONLY_WAITING
+        return least - (0 if is_only_waiting else len(self.of(*counted)))
+
     def stamp(self) -> PermitStamp:
         """The stamp for a member's bind: that of the Permit passed, or the next one (semantics B4).
 

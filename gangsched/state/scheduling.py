@@ -16,7 +16,6 @@ from gangsched.model.gang import Group
 from gangsched.model.plan import Plan, PlanInput
 from gangsched.model.protocol import (
     Action,
-    Bind,
     BindFailed,
     BindGone,
     Bound,
@@ -49,6 +48,7 @@ from gangsched.state.reserving.overruns import Overruns
 from gangsched.state.reserving.reservations import StandingReservations
 from gangsched.state.room_to_come import RoomToCome
 from gangsched.state.rule_set import Rules
+from gangsched.state.start_check import StartCheck
 from gangsched.state.unfinished import UnfinishedLook
 
 LATE_CLAIMS_S, LATE_CLAIMS_LONGEST_S = 30.0, 600.0
@@ -129,6 +129,7 @@ class SchedulingState:
             settings=rules.preemption,
             avoid_s=rules.avoid_s,
         )
+        self.start_check = StartCheck(self.members, self.cluster, self.registry)
         self._keeping: set[str] = set()
         self.batches = Batches(self.registry, self.reservations.rank)
         self._looked_at: set[str] = set()  # decided since a plan last left ready groups
@@ -141,6 +142,7 @@ class SchedulingState:
 
     def apply(self, message: Message, *, now_s: float) -> tuple[RecordEvent, ...]:
         """Apply one message; return Events that must be written whatever is decided later."""
+        self.start_check.forget()
         if isinstance(message, ANSWERS):
             return self._answer(message, now_s)
         if isinstance(message, PreemptionAnswer):
@@ -359,6 +361,7 @@ class SchedulingState:
         depended on, committed verdicts stay valid but every group is planned again.
         """
         self.refresh(now_s, in_turn=False, most_new=0)
+        self.start_check.forget()
         actions: list[Action] = []
         told: dict[str, int] = {}
         newest = self._newest() if self.cluster.snapshot() is not snapshot else None
@@ -396,13 +399,6 @@ class SchedulingState:
 
     def _newest(self) -> Ledger:
         return Ledger(self.cluster.snapshot(), counts=self.cluster.counts)
-
-    def may_send(self, bind: Bind) -> bool:
-        """Whether a bind may be sent (again): its node exists, is schedulable and holds the pod's room (B2)."""
-        member = self.members.get(bind.uid)
-        if member is None or member.node != bind.node:  # the pod is gone or bound elsewhere, as the server will say
-            return bind.node in self.cluster.nodes
-        return self.cluster.takes(member.pod, member.node, self.registry.group_of.get(member.gang, member.gang))
 
     # --- time, and reports ------------------------------------------------------------------------------------------
 

@@ -36,6 +36,21 @@ def a_hold_survives_the_deletion_of_its_pod(table: Any) -> Any:
     return with_row(table, State.HELD, SEEN_DELETED=State.HELD)
 
 
+@bug("B2", "state.start_check:StartCheck._too_few", f"{STATE}/test_start_check.py")
+def the_rest_of_a_start_is_sent_though_a_member_fits_no_more(_: Any) -> Any:
+    return lambda self, record: iter(())
+
+
+@bug("B2", "state.start_check:StartCheck.forget", f"{STATE}/test_start_check.py")
+def what_was_found_of_a_start_is_never_looked_at_again(_: Any) -> Any:
+    return lambda self: None
+
+
+@bug("B2", "state.start_check:_has_begun", f"{STATE}/test_start_check.py")
+def a_start_counts_as_not_begun_when_a_bind_has_succeeded(_: Any) -> Any:
+    return lambda record: False
+
+
 @bug("B3", "state.members:TABLE", f"{STATE}/test_members.py")
 def members_that_the_server_says_are_gone_are_retried(table: Any) -> Any:
     return with_row(table, State.BINDING, ANSWERED_GONE=State.RETRY)

@@ -31,7 +31,7 @@ def a_bind_without_an_answer_is_refused(_: Any) -> Any:
 def nobody_asks_about_the_node_before_a_bind_is_sent(init: Any) -> Any:
     def unasked(self: Any, *given: Any, **more: Any) -> None:
         init(self, *given, **more)
-        self._may_send = lambda bind: True
+        self._objection = lambda bind: ""
 
     return unasked
 

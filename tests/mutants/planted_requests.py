@@ -156,8 +156,8 @@ def a_conflict_counts_as_a_proof_of_refusal(refusals: Any) -> Any:
 @bug("B2", "kube.write.binder:Binder._send", BINDER)
 def a_bind_is_sent_again_to_a_node_that_is_gone(send: Any) -> Any:
     async def again(self: Any, attempt: Any) -> Any:
-        may_send = self._may_send
-        with swapped(self, _may_send=lambda bind: attempt.fault is not None or may_send(bind)):
+        objection = self._objection
+        with swapped(self, _objection=lambda bind: "" if attempt.fault is not None else objection(bind)):
             return await send(self, attempt)
 
     return again

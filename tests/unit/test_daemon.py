@@ -46,7 +46,7 @@ async def running(settings: Settings) -> AsyncIterator[tuple[Daemon, Informers]]
 async def test_what_the_writers_remember_of_an_object_goes_with_it() -> None:
     """In a cluster where pods come and go, nothing is kept for minutes for those that are gone."""
     async with running(Settings(health_port=0, debug_port=0)) as (daemon, informers):
-        daemon.binder._may_send = lambda bind: True
+        daemon.binder._objection = lambda bind: ""
         said_of, limits = daemon.recorder._known, (daemon.recorder._of_object, daemon.status.conditions._keys)
         daemon.binder.submit([Bind("u1", "ns", "p", "n")])
         daemon.recorder.record(RecordEvent(ObjectRef("v1", "Pod", "ns", "q", "u2"), "FailedScheduling", "no room"))

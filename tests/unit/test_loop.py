@@ -253,11 +253,12 @@ async def test_news_of_nodes_count_for_the_binds_that_are_left_after_a_stop(benc
     bench.loop.stop()
     await bench.loop.run()
     listening = asyncio.create_task(bench.loop.listen())
-    assert bench.state.may_send(first)
+    objection = bench.state.start_check.objection
+    assert not objection(first)
     bench.loop.inbox(Applied(node("a", 1)))
-    await until(lambda: not bench.state.may_send(first) and not bench.state.may_send(second))
+    await until(lambda: objection(first) and objection(second))
     bench.loop.inbox(Applied(node("a", 8)))
-    await until(lambda: bench.state.may_send(first) and bench.state.may_send(second))
+    await until(lambda: not (objection(first) or objection(second)))
     assert len(bench.binds) == 2
     listening.cancel()
 

@@ -25,6 +25,7 @@ from gangsched.model.text import counted, named
 from gangsched.model.tree import Composite, Part, part_id
 
 NO_NODES = "no nodes available to schedule pods"
+NODE_CLOSED = "the node is gone, cordoned or full"
 
 
 def nodes_available(pod: Pod, ledger: Ledger, closed: Iterable[RefusedNodes] = (), *, filled: bool = False) -> str:
@@ -283,6 +284,11 @@ def yielded(group: Group, beneficiary: str) -> Refusal:
     """Refusal of a group that released its holds for another (semantics D1)."""
     name = shown(beneficiary) if group.is_of(beneficiary) else "a group of another namespace"
     return Refusal(Reason.YIELDED, f"the group released its holds so that {name} can start")
+
+
+def start_not_whole(gang_id: str, able: int, needed: int) -> str:
+    """Why a bind is not sent though its own node is fit: the gang would start without members that it needs."""
+    return f"gang {gang_id} needs {counted(needed, 'member')}, of which {able} still fit on their nodes"
 
 
 def waiting_for_sibling(gang_id: str, cause: Refusal) -> Refusal:

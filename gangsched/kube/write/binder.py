@@ -106,20 +106,20 @@ class Binder:
         client: RestClient,
         sink: Sink,
         *,
-        may_send: Callable[[Bind], bool] = lambda bind: True,
+        objection: Callable[[Bind], str] = lambda bind: "",
         connections: int = 96,
         timeout_s: float = 10.0,
         observe: Callable[[float], None] = lambda seconds: None,
         runtime: Runtime = Runtime(),  # noqa: B008  (frozen)
     ) -> None:
-        """`may_send`: whether the pod still fits on its node, asked before each send (semantics B2).
+        """`objection`: why a bind may not be sent, "" if it may; asked before each send (semantics B2).
 
         `observe` gets the seconds from submit to outcome of every bind.
         """
         self.counts = BindCounts()
         self._client = client
         self._sink = sink
-        self._may_send = may_send
+        self._objection = objection
         self._connections = connections
         self._timeout_s = timeout_s
         self._observe = observe
@@ -243,9 +243,9 @@ class Binder:
     async def _send(self, attempt: _Attempt) -> Outcome | None:
         """Send a bind, unless it may not be sent (any more); None when the pod must be read."""
         bind = attempt.bind
-        if not (attempt.sends_left and self._may_send(bind)):
+        why = self._objection(bind) if attempt.sends_left else "it was sent too often"
+        if why:
             # Only before the first send: afterwards the bind may have been carried out, whatever the node is now.
-            why = "the node is gone, cordoned or full"
             return BindFailed(bind.uid, bind.node, why) if attempt.fault is None else None
         self.counts.sent_again += attempt.fault is not None
         attempt.is_sent = True  # and stays so if this is cancelled

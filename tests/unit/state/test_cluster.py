@@ -123,11 +123,11 @@ def test_bind_is_not_sent_again_into_promised_room() -> None:
     world.create(members("g", 2))
     world.settle()
     (bind, _) = world.sent
-    assert world.state.may_send(bind)
+    assert not world.state.start_check.objection(bind)
     world.create(promised(gpus=2))
-    assert world.state.may_send(bind)
+    assert not world.state.start_check.objection(bind)
     world.create(promised("more", gpus=1))
-    assert not world.state.may_send(bind)
+    assert world.state.start_check.objection(bind)
 
 
 def test_ranks_between_two_promises_see_only_the_higher() -> None:

@@ -375,17 +375,16 @@ def test_last_look_before_each_send() -> None:
     world.fate = lambda _: "later"
     world.create(members("g", 2, gpus=8))
     world.turn()
-    first, second = sorted(world.sent, key=lambda bind: bind.node)
-    assert world.state.may_send(first)
+    first, _ = sorted(world.sent, key=lambda bind: bind.node)
+    assert not world.state.start_check.objection(first)
     world.add_nodes(replace(world.nodes["a"], unschedulable=True))
-    assert not world.state.may_send(first)
+    assert world.state.start_check.objection(first)
     world.add_nodes(node("a", 7))
-    assert not world.state.may_send(first)
+    assert world.state.start_check.objection(first)
     world.add_nodes(node("a", 8))
-    assert world.state.may_send(first)
+    assert not world.state.start_check.objection(first)
     world.remove_node("a")
-    assert not world.state.may_send(first)
-    assert world.state.may_send(second)
+    assert world.state.start_check.objection(first)
 
 
 def test_nothing_keeps_the_unbound_copies_of_pods_that_run() -> None:

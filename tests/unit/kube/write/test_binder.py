@@ -40,11 +40,11 @@ class Desk:
         self.outcomes: list[Message] = []
         self.warnings: list[str] = []
         self.observed: list[float] = []
-        self.sendable = [True]  # one answer for each time the binder asks, the last one for ever
+        self.objections = [""]  # one answer for each time the binder asks, the last one for ever
         self.binder = Binder(
             self.api,
             self.outcomes.append,
-            may_send=lambda bind: self.sendable.pop(0) if len(self.sendable) > 1 else self.sendable[0],
+            objection=lambda bind: self.objections.pop(0) if len(self.objections) > 1 else self.objections[0],
             connections=connections,
             observe=self.observed.append,
             runtime=self.time.runtime(self.warnings.append),
@@ -139,7 +139,7 @@ async def test_a_bind_that_may_be_carried_out_is_sent_again(
 async def test_a_bind_to_a_node_that_is_gone_is_only_read(undecided: Answer, certain_s: float) -> None:
     """It is never sent again, and keeps its room until a GET later than every time-out shows it unbound (B2, B3)."""
     async with at_work(lambda sent: undecided if sent.method == "POST" else stored()) as desk:
-        desk.sendable = [True, False]
+        desk.objections = ["", "the node is full"]
         desk.binder.submit([BIND])
         await desk.time.advance(certain_s - 0.1)
         assert desk.outcomes == []
@@ -152,7 +152,7 @@ async def test_a_late_bind_to_a_node_that_is_gone_is_seen() -> None:
     """What was carried out after all is bound, whatever has become of the node (B3)."""
     shown = stored()
     async with at_work(lambda sent: LOST if sent.method == "POST" else shown) as desk:
-        desk.sendable = [True, False]
+        desk.objections = ["", "the node is full"]
         desk.binder.submit([BIND])
         await desk.time.advance(30)
         shown = stored(node="n1")
@@ -163,10 +163,10 @@ async def test_a_late_bind_to_a_node_that_is_gone_is_seen() -> None:
 async def test_a_bind_that_does_not_fit_any_more_is_not_sent() -> None:
     """The last look comes just before the first send, too (B2)."""
     async with at_work() as desk:
-        desk.sendable = [False]
+        desk.objections = ["the node is full"]
         desk.binder.submit([BIND])
         await desk.binder.in_flight.idle.wait()
-        assert desk.outcomes == [BindFailed("u1", "n1", "the node is gone, cordoned or full")]
+        assert desk.outcomes == [BindFailed("u1", "n1", "the node is full")]
         assert desk.api.sent == []
 
 

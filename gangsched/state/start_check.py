@@ -1,0 +1,82 @@
+"""Start check: a gang's binds are sent only while the gang can still start whole (semantics B2).
+
+Between the commit and the last bind a node may close, or a member may go: while it is not known that any bind of the
+start has succeeded, the others are better planned again together. From the first success on each bind is sent for
+itself, since a running part without the rest is what has to be mended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from gangsched.core.messages import placing
+from gangsched.model.protocol import Bind
+from gangsched.state.cluster import Cluster
+from gangsched.state.gangs import GangRecord
+from gangsched.state.groups import Registry
+from gangsched.state.member_store import MemberStore
+from gangsched.state.members import Member, State
+
+LEFT = frozenset({State.BOUND, State.TERMINATING, State.ENDED})
+"""The states of members that are known to have had a node."""
+
+
+class StartCheck:
+    """Answers for each bind, before it is sent, why it may not be."""
+
+    def __init__(self, members: MemberStore, cluster: Cluster, registry: Registry) -> None:
+        self._members = members
+        self._cluster = cluster
+        self._registry = registry
+        # By gang. A burst of a thousand binds would else count a thousand members for each of them.
+        self._answers: dict[str, str] = {}
+
+    def forget(self) -> None:
+        """The state has changed, and with it perhaps every answer."""
+        self._answers.clear()
+
+    def objection(self, bind: Bind) -> str:
+        """Why a bind may not be sent (again); "" if it may (B2)."""
+        member = self._members.get(bind.uid)
+        if member is None or member.node != bind.node:  # the pod is gone or bound elsewhere, as the server will say
+            return "" if bind.node in self._cluster.nodes else placing.NODE_CLOSED
+        if not self._still_fits(member):
+            return placing.NODE_CLOSED
+        record = self._registry.gangs.get(member.gang)
+        if record is None or record.plain:
+            return ""
+        if record.id not in self._answers:
+            self._answers[record.id] = next(self._too_few(record), "")
+        return self._answers[record.id]
+
+    def _still_fits(self, member: Member) -> bool:
+        group = self._registry.group_of.get(member.gang, member.gang)
+        return self._cluster.takes(member.pod, member.node, group)
+
+    def _too_few(self, record: GangRecord) -> Iterator[str]:
+        """The gangs that must start with this one, and cannot any more."""
+        if _has_begun(record):
+            return
+        gangs = list(self._starting_with(record))
+        # A part of the group runs: each other gang is whole or not, for itself.
+        for each in [record] if any(map(_has_begun, gangs)) else gangs:
+            able = sum(map(self._still_fits, each.of(State.BINDING)))
+            if able < (needed := each.lacks(State.BOUND)):
+                yield placing.start_not_whole(each.id, able, needed)
+
+    def _starting_with(self, record: GangRecord) -> Iterable[GangRecord]:
+        group = self._registry.groups.get(self._registry.group_of.get(record.id, ""))
+        if group is None:
+            return (record,)
+        records = (self._registry.gangs[gang] for gang in group.gangs)
+        # Of a tree with a minimum of children, only those that were chosen start; others may wait for long.
+        return records if group.tree is None else (each for each in records if each.of(State.BINDING))
+
+
+def _has_begun(record: GangRecord) -> bool:
+    """Whether a bind of the gang's last start is known to have succeeded."""
+    permit = record.passed
+    return permit is not None and any(
+        each.state in LEFT and each.permit is not None and each.permit.epoch == permit.epoch
+        for each in record.members.values()
+    )
