@@ -91,9 +91,6 @@ def usable(shape: Shape, group: Group, ledger: Ledger) -> Ints:
 
 
 def _may_share(group: Group, shape: Shape) -> bool:
-    """Plain pods go where kube-scheduler would put them; gangs only if they, or the pod by its request, say so."""
-    for name, _ in shape.requests:  # a loop, for this is asked of every group several times
-        # A pod that requests the shared resource by name has agreed to share.
-        if name == SHARED_RESOURCE:
-            return True
-    return all(gang.plain or gang.constraints.allow_shared for gang in group.gangs)
+    """Whether the pod may use GPUs that pods share."""
+    # A pod that requests the shared resource by name has agreed to share.
+    return group.shares_gpus or any(name == SHARED_RESOURCE for name, _ in shape.requests)

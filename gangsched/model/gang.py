@@ -8,7 +8,7 @@ changes.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, TypeAlias
 
@@ -216,6 +216,16 @@ class Group:
     apart: tuple[Part, ...] = ()
     beside: tuple[tuple[tuple[str, ...], frozenset[str]], ...] = ()
     minimum: Group | None = None
+    # Derived from the gangs once, since a plan asks about five times for each.
+    #: A gang of the group is Strict (semantics R3).
+    strict: bool = field(init=False, repr=False, compare=False)
+    #: All of its gangs may use GPUs that pods share: plain pods go where kube-scheduler would put them.
+    shares_gpus: bool = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        sharing = all(gang.plain or gang.constraints.allow_shared for gang in self.gangs)
+        object.__setattr__(self, "strict", any(gang.mode is Mode.STRICT for gang in self.gangs))
+        object.__setattr__(self, "shares_gpus", sharing)
 
     @property
     def namespaces(self) -> frozenset[str]:
@@ -228,11 +238,6 @@ class Group:
         """
         # A group of two namespaces is told numbers instead: each message goes to all of its gangs.
         return self.namespaces == {namespace_of(key)}
-
-    @property
-    def strict(self) -> bool:
-        """True if a gang of the group is Strict (semantics R3)."""
-        return any(gang.mode is Mode.STRICT for gang in self.gangs)
 
     @property
     def lowest_priority(self) -> int:

@@ -211,5 +211,4 @@ def _sought(verdict: Verdict) -> tuple[Need, ...]:
 
 def _stay(group: Group) -> Stay:
     """Broken groups pass reservations freely, and who may share GPUs has more nodes (H8)."""
-    sharing = all(gang.plain or gang.constraints.allow_shared for gang in group.gangs)
-    return Stay(group.run_time_s, group.priority, (group.broken, sharing))
+    return Stay(group.run_time_s, group.priority, (group.broken, group.shares_gpus))

@@ -212,7 +212,7 @@ class Promised:
         """
         snapshot, seen = self._cluster.snapshot(), self._seen
         moved, self._moved, self._seen = self._moved, set(), snapshot
-        if seen is snapshot and not moved:
+        if not self._records or (seen is snapshot and not moved):
             return {}
         # A new table has other nodes or labels, and terms of pods may reject a member anywhere in their domain.
         if seen is None or seen.table is not snapshot.table or snapshot.pods_by_node.term_owners:

@@ -10,12 +10,16 @@ are monotonic seconds.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
+
 from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.reservation import NotEntitled, NotReserved, ReservationLimits, Reserved
+from gangsched.model.snapshot import Snapshot
 from gangsched.state.cluster import Cluster
 
 EMPTY_S: Final = 120.0
@@ -49,18 +53,25 @@ class Fences:
         self._limits = limits
         self._policy = policy
         self._fences: dict[str, _Fence] = {}
+        self._counted_on: tuple[Collection[Reserved], Snapshot] | None = None
 
     def look(self, standing: Collection[Reserved], now_s: float) -> None:
         """Add up the idle time of accelerators until now, and record which are idle."""
         before, self._fences = self._fences, {}
+        # Several times a turn, while at most one of them finds other pods or nodes.
+        counted_on = (standing, self._cluster.snapshot())
+        is_counted = self._counted_on is not None and all(map(operator.is_, counted_on, self._counted_on))
+        self._counted_on = counted_on
         for each in standing:
             if each.is_fence:
                 # By group: a fence that exchanges nodes is the same fence, and its age goes on (H6).
                 fence = self._fences[each.group] = before.get(each.group) or _Fence(now_s, now_s)
-                # With what was idle until now; only then is it counted anew.
+                # With what was idle until now; only then is it counted again.
                 fence.idle_s += fence.idle * (now_s - fence.seen_s)
-                fence.seen_s, (fence.idle, fence.accelerators) = now_s, self._accelerators(each.nodes)
-                fence.empty_s = min(fence.empty_s, now_s) if self._is_empty(each.nodes) else math.inf
+                fence.seen_s = now_s
+                if not is_counted:
+                    fence.idle, fence.accelerators = self._accelerators(each.nodes)
+                    fence.empty_s = min(fence.empty_s, now_s) if self._is_empty(each.nodes) else math.inf
 
     def over(self, wall_s: float) -> Mapping[str, NotReserved]:
         """Groups whose fence must end as of the last `look`, with the reason."""
@@ -93,7 +104,7 @@ class Fences:
         rows = [row for name, row in snapshot.resources.items() if self._policy.is_accelerator(name)]
         there = [snapshot.table.index[name] for name in nodes if name in snapshot.table.index]
         free, offered = snapshot.free[rows][:, there], snapshot.allocatable[rows][:, there]
-        return int(free.clip(min=0).sum()), int(offered.sum())
+        return int(np.maximum(free, 0).sum()), int(offered.sum())
 
     def _is_empty(self, nodes: Collection[str]) -> bool:
         return all(pod.ends_with_node for name in nodes for pod in self._cluster.residents(name).values())
