@@ -99,6 +99,7 @@ class Backfill:
         self._ledger = ledger
         self._wall_s = wall_s
         self._place = {each.group: number for number, each in enumerate(kept)}
+        self._has_devices = any(each.devices.size for each in kept)
         self._reserved: Bools = np.zeros(len(ledger.table), dtype=np.bool_)
         for each in kept:
             self._reserved[each.nodes] = True
@@ -182,9 +183,7 @@ class Backfill:
 
     def _claims(self, group: Group) -> bool:
         """Whether the group claims devices while a head will have some; else nobody looks at its members."""
-        if not any(each.devices.size for each in self._kept):
-            return False
-        return any(pod.claims_devices for gang in group.gangs for pod in gang.pending)
+        return self._has_devices and any(pod.claims_devices for gang in group.gangs for pod in gang.pending)
 
     def _find(self, group: Group, key: Hashable, *, claims: bool) -> _Binding:
         ends_s = self._ends_s(group)

@@ -84,14 +84,14 @@ class Records:
         # Heads before it that will have ended by its start leave it their room.
         beside = tuple(one for one in before if one.at_s + one.head.run_time_s > each.at_s)
         facts = (*self._facts(each), *beside)
-        change, rows = self._recall("change", group.id, facts, lambda: self._change(each, beside))
-        devices = {self._ledger.table.index[one.node] for one in each.placements if one.pod.claims_devices}
-        at = np.array(sorted(devices), dtype=np.int64)
+        change, rows, devices = self._recall("change", group.id, facts, lambda: self._change(each, beside))
         # A copy: the plan counts in it what it places, and the cached one is for the next plan.
-        return Kept(group.id, group.priority, each.at_s, each.nodes, change.copy(), devices=at), rows
+        return Kept(group.id, group.priority, each.at_s, each.nodes, change.copy(), devices=devices), rows
 
-    def _change(self, each: Reservation, beside: Sequence[Reservation]) -> tuple[Ints, Ints]:
-        """Room that becomes free on its nodes until its time, beside it and others; and its resources' rows."""
+    def _change(self, each: Reservation, beside: Sequence[Reservation]) -> tuple[Ints, Ints, Ints]:
+        """Room that becomes free on its nodes until its time, beside it and others; the rows of its resources; and the
+        nodes on which claims of it will have devices.
+        """
         ledger, index = self._ledger, self._ledger.table.index
         kept = Kept("", 0, each.at_s, each.nodes, _no_change(each, ledger))
         over_by_then = (on for there in self._on_nodes(each) for on in there if on.ends_s <= each.at_s)
@@ -99,7 +99,8 @@ class Records:
         for one in (*beside, each):
             add(kept, ((index[place.node], place.pod.shape, -1) for place in one.placements), ledger)
         rows = [ledger.resources[name] for name in _asked(each.placements) if name in ledger.resources]
-        return kept.change, np.array(rows, dtype=np.int64)
+        devices = {index[one.node] for one in each.placements if one.pod.claims_devices}
+        return kept.change, np.array(rows, dtype=np.int64), np.array(sorted(devices), dtype=np.int64)
 
     def write(self, each: Reservation, old: Reserved | None, *, first: bool, stale: bool) -> Reserved:
         """Convert a reservation into the record for the next plan; the `old` record is reused if nothing changed. A
