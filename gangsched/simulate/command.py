@@ -37,19 +37,19 @@ def simulate(
     share = figures.allocated_share(runs, gpus)
     rows = [*figures.by_size(runs), *figures.by_priority(runs)]
     console.print(report.waits_table("Waiting time", ((row.name, row) for row in rows)))
-    console.print(f"{len(cluster)} nodes, {gpus} GPUs; {share:.1%} of the GPUs allocated while jobs arrived.")
+    size = f"{counted(len(cluster), 'node')}, {counted(gpus, 'GPU')}"
+    console.print(f"{size}; {share:.1%} of the GPUs allocated while jobs arrived.")
     if late := figures.promise_errors_s(simulator.promises.told_s, runs):
         missed = figures.late_s(late)
-        told = f"{len(late)} jobs at the head of the queue were told a latest start; {len(missed)} started later"
+        told = f"{counted(len(late), 'job')} at the head of the queue had a latest start; {len(missed)} started later"
         console.print(f"{told}, by {max(missed) / figures.HOUR_S:.2f} h at most." if missed else f"{told}.")
     if preempted := [run for run in runs if run.preempted]:
         lost, ran = (each / figures.HOUR_S for each in figures.lost_gpu_s(runs))
         who = "1 job was" if len(preempted) == 1 else f"{len(preempted)} jobs were"
         times = counted(sum(run.preempted for run in preempted), "time")
         console.print(f"{who} preempted, {times} in all; {lost:.1f} of {ran:.1f} GPU-hours were lost.")
-    never = sum(run.started_s is None for run in runs)
-    if never:
-        console.print(f"{never} jobs never started: they ask for more than the empty cluster can give.")
+    if never := sum(run.started_s is None for run in runs):
+        console.print(f"{counted(never, 'job')} never started, asking for more than the empty cluster has.")
     if out is not None:
         report.write_csv(out, runs)
     if plot is not None:

@@ -8,12 +8,11 @@ Undoing a move restores everything.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from gangsched.core.devices.device_index import MOST_PODS, UNKNOWN, DeviceIndex
-from gangsched.core.devices.located import DeviceKind, Located, NodeRoom, PlacedClaims
+from gangsched.core.devices.located import DeviceKind, Located, NodeRoom, PlacedClaims, PlanColumn
 from gangsched.core.devices.views import MOST_JOINT, ClaimPlace, Matching, Views
 from gangsched.core.work import Work
 from gangsched.model.devices import DeviceResult
@@ -25,16 +24,6 @@ MOST_VIEWS = 16
 """Views that are compared with each other."""
 UNITS_A_VIEW = 2_000
 """Units of finding out what nodes see of pools of several nodes, on a thousand nodes."""
-
-
-@dataclass(slots=True, eq=False)
-class _PlanColumn:
-    """Rooms by node, as of so many changes of the plan. `is_pure`: all that the kind may use is of several nodes."""
-
-    room: Ints
-    is_pure: Bools
-    seen: int
-    joint_seen: int
 
 
 class DeviceUse:
@@ -54,10 +43,11 @@ class DeviceUse:
         self._joint_moves = 0  # a version: joint rooms are stale once it grows
         self._touched: dict[DeviceKind, Bools] = {}
         self._unsolved: set[int] = set()  # nodes
-        self._columns: dict[DeviceKind, _PlanColumn] = {}
+        self._columns: dict[DeviceKind, PlanColumn] = {}
         self._faults: dict[DeviceKind, NodeRoom | None] = {}
         self._joint_faults: dict[DeviceKind, dict[int, NodeRoom]] = {}
         self._places: dict[tuple[DeviceKind, tuple[int, ...], bool], Located] = {}
+        self._together: dict[object, tuple[list[PlacedClaims], tuple[Located, ...], frozenset[str]]] = {}
         self._joining: dict[tuple[object, ...], tuple[int, Ints]] = {}
 
     # --- what is taken ----------------------------------------------------------------------------------------------
@@ -97,6 +87,7 @@ class DeviceUse:
 
     def _move(self, nodes: Iterable[int], *, is_joint: bool) -> None:
         self._moved += nodes
+        self._together.clear()
         self._unsolved.update(nodes)  # devices are chosen again for all pods there
         if is_joint:
             self._joint_moves += 1
@@ -164,7 +155,7 @@ class DeviceUse:
         yield from ((index[name], fault) for name, fault in self.index.faults(kind) if name in index)
         yield from self._joint_faults.get(kind, {}).items()
 
-    def _column(self, kind: DeviceKind) -> _PlanColumn:
+    def _column(self, kind: DeviceKind) -> PlanColumn:
         column, views = self._columns.get(kind), self._views
         if column is None:
             self._work.charge(20 + len(self._table) // 20)
@@ -173,7 +164,7 @@ class DeviceUse:
             if views is not None:
                 self._work.charge(len(self._table) // 2)
                 is_pure = self.index.pure_on(kind, self._table) & self._touches(kind, views)[views.of]
-            column = self._columns[kind] = _PlanColumn(room, is_pure, 0, -1)
+            column = self._columns[kind] = PlanColumn(room, is_pure, 0, -1)
         moved = self._moved[column.seen :]
         if moved:
             column.room[moved] = UNKNOWN  # a node without devices is searched in no time
@@ -444,7 +435,10 @@ class DeviceUse:
 
     def _with(self, item: PlacedClaims) -> tuple[list[PlacedClaims], tuple[Located, ...], frozenset[str]]:
         """The item and all that may take devices from it, where they are, and the claims that are freed."""
-        is_joint = item.uid in self._joint
-        items = self._competing(item.kind, item.nodes, is_joint=is_joint, moved={})
-        placed = self._located(items)
-        return items, placed, self._without(item.nodes, placed)
+        key = (item.kind, item.nodes, item.uid in self._joint)
+        # Once for all items of a node, which are asked for one after the other.
+        if key not in self._together:
+            items = self._competing(item.kind, item.nodes, is_joint=key[-1], moved={})
+            placed = self._located(items)
+            self._together[key] = items, placed, self._without(item.nodes, placed)
+        return self._together[key]

@@ -15,7 +15,7 @@ from gangsched.core.devices.pools import Pool, PoolDevice
 from gangsched.core.devices.questions import Questions
 from gangsched.core.devices.views import ClaimPlace, merged
 from gangsched.model.devices import ALL, DeviceClaim, DeviceClass
-from gangsched.model.snapshot import Ints, NodeTable
+from gangsched.model.snapshot import Bools, Ints, NodeTable
 
 EVERY_NODE: Final = ""
 """In place of a node: devices that several nodes reach."""
@@ -58,6 +58,19 @@ class PlacedClaims(NamedTuple):
     uid: str
     kind: DeviceKind
     nodes: tuple[int, ...]
+
+
+@dataclass(slots=True, eq=False)
+class PlanColumn:
+    """Rooms of one kind by node in one plan, as of so many changes of it.
+
+    `is_pure`: all that the kind may use is of several nodes.
+    """
+
+    room: Ints
+    is_pure: Bools
+    seen: int
+    joint_seen: int
 
 
 @dataclass(slots=True, eq=False)

@@ -40,8 +40,8 @@ def test_tables_and_csv(files: tuple[str, ...], tmp_path: Path) -> None:
     lines = [line.split() for line in done.output.replace("│", " ").splitlines()]
     assert ["1-4", "GPUs", "1", "1", "0.01", "0.01", "0.01", "0.01"] in lines
     assert ["priority", "5", "1", "1", "0.01", "0.01", "0.01", "0.01"] in lines
-    assert "1 nodes, 8 GPUs; 100.0% of the GPUs allocated while jobs arrived." in done.output
-    assert "1 jobs never started" in done.output
+    assert "1 node, 8 GPUs; 100.0% of the GPUs allocated while jobs arrived." in done.output
+    assert "1 job never started" in done.output
     assert "1 job was preempted, 1 time in all; 8.1 of 28.1 GPU-hours were lost" in done.output
     with out.open(newline="") as text:
         found = {row["name"]: row for row in csv.DictReader(text)}
@@ -99,7 +99,7 @@ def test_what_owners_state_is_an_option(files: tuple[str, ...], word: str) -> No
     """H1: the same jobs end, whatever is known of them."""
     done = call(*files, "--stated", word)
     assert done.exit_code == 0, done.output
-    assert "1 jobs never started" in done.output
+    assert "1 job never started" in done.output
     assert "1 job was preempted, 1 time in all; 8.1 of 28.1 GPU-hours were lost" in done.output
 
 

@@ -256,8 +256,9 @@ class ClaimDevices:
 
     def _extended_on(self, needs: ClaimNeeds, node: int) -> OnNodes | None:
         """The claim for extended resources on a node; None without such resources, or if the pod cannot run there."""
-        found = () if needs.extended is None else self._of_extended(needs.extended)
-        return next((each for each in found if each.nodes[node]), None)
+        if needs.extended is None:
+            return None
+        return next((each for each in self._of_extended(needs.extended) if each.nodes[node]), None)
 
     def made(self, needs: ClaimNeeds, node: int) -> MadeClaim | None:
         """What the claim for a pod's extended resources requests on a node; None if it needs none there."""

@@ -78,15 +78,20 @@ class NeedsOfPods:
     owner of the claims and the claims.
     """
 
-    __slots__ = ("_storage", "_work", "known")
+    __slots__ = ("_of_pod", "_storage", "_work", "known")
 
     def __init__(self, storage: Storage, work: Work) -> None:
         self._storage = storage
         self._work = work
         self.known: dict[tuple[str, object], ClaimNeeds] = {}
+        # By identity, with the pod, which keeps the number its own: a plan asks about ten times for each member.
+        self._of_pod: dict[int, tuple[Pod, ClaimNeeds]] = {}
 
     def __call__(self, pod: Pod) -> ClaimNeeds:
         """Requirements of the pod's claims. Raises OutOfWork."""
+        before = self._of_pod.get(id(pod))
+        if before is not None:
+            return before[1]
         owner = pod.uid if any(use.ephemeral for use in pod.claims) else f"{pod.namespace}/{pod.native_group}"
         # Members of one gang usually name the same claims; those from templates differ by pod.
         key = (owner, pod.claims)
@@ -94,6 +99,7 @@ class NeedsOfPods:
         if found is None:
             self._work.charge(UNITS_PER_NEEDS * len(pod.claims))
             found = self.known[key] = claim_needs(pod, self._storage)
+        self._of_pod[id(pod)] = pod, found
         return found
 
 
