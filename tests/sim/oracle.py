@@ -332,10 +332,15 @@ class Oracle:
             self._harmed.add(job.key)
 
     def rests(self) -> None:
-        """Trouble is over, and nothing moves: no child of a tree has a part of its minimum, nor a tree of its children.
+        """Trouble is over, and nothing moves: no gang has a part of its minimum, nor a tree of its children.
 
-        Gangs that lost members by trouble may lack room to heal, so their trees are left out.
+        Gangs that lost members by trouble may lack room to heal, so they and their trees are left out.
         """
+        for job in self.cluster.jobs.values():
+            if job.tree is None and job.key not in self._edited | self._harmed:
+                if 0 < (number := self._bound_of(job)) < job.minimum:
+                    self.complain(f"gang {job.key} rests with {number} of {job.minimum}")
+                self.checks["gangs that rest"] += 1
         trees = {id(job.tree): job.tree for job in self.cluster.jobs.values() if job.tree is not None}
         for tree in trees.values():
             if tree.keys & (self._edited | self._harmed):

@@ -60,6 +60,7 @@ GRACE_S = 30
 """The grace period of pods that state none; API servers always write one."""
 TARGET_TYPE = DISRUPTION_TARGET.encode()
 NO_CONTROLLER = Owner()
+FAILED = Phase.FAILED.value
 REJECTED = "Pod was rejected: "
 KUBELET_REJECTIONS = ("OutOf", "UnexpectedAdmissionError", "NodeAffinity")
 TEXT_KEPT = 1_100
@@ -272,7 +273,7 @@ def _rejection(status: PodStatus) -> str:
     The kubelet begins the message of all its rejections alike, whatever their reason. The reasons are for kubelets that
     did not yet.
     """
-    if status.phase != Phase.FAILED.value:
+    if status.phase != FAILED:
         return ""
     is_rejected = status.message.startswith(REJECTED)
     if not is_rejected and not status.reason.startswith(KUBELET_REJECTIONS):

@@ -210,9 +210,12 @@ class Promised:
 
         An empty set means that any node may matter. A nomination that no change affects is left out.
         """
+        if not self._records:  # a snapshot that nobody else needs costs a copy of all columns
+            self._moved, self._seen = set(), None
+            return {}
         snapshot, seen = self._cluster.snapshot(), self._seen
         moved, self._moved, self._seen = self._moved, set(), snapshot
-        if not self._records or (seen is snapshot and not moved):
+        if seen is snapshot and not moved:
             return {}
         # A new table has other nodes or labels, and terms of pods may reject a member anywhere in their domain.
         if seen is None or seen.table is not snapshot.table or snapshot.pods_by_node.term_owners:

@@ -58,6 +58,8 @@ class Fences:
     def look(self, standing: Collection[Reserved], now_s: float) -> None:
         """Add up the idle time of accelerators until now, and record which are idle."""
         before, self._fences = self._fences, {}
+        if not any(each.is_fence for each in standing):
+            return
         # Several times a turn, while at most one of them finds other pods or nodes.
         counted_on = (standing, self._cluster.snapshot())
         is_counted = self._counted_on is not None and all(map(operator.is_, counted_on, self._counted_on))
