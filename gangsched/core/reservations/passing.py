@@ -91,6 +91,10 @@ class _Binding:
         )
 
 
+NOT_BOUND = _Binding.of((), (), 1)
+"""That of groups which no reservation restricts."""
+
+
 class Backfill:
     """The reservations of one plan in order, at wall second `wall_s`; columns are those of `ledger`."""
 
@@ -106,7 +110,7 @@ class Backfill:
         self._caps: dict[tuple[_Binding, Shape], _Cap] = {}
         self._binds: dict[Hashable, _Binding] = {}
         # The last group that was asked about: a round asks for each shape and node choice of the same group.
-        self._asked: tuple[Group | None, _Binding] = (None, _Binding.of((), (), 1))
+        self._asked: tuple[Group | None, _Binding] = (None, NOT_BOUND)
 
     def narrow(self, shape: Shape, free: Ints, group: Group) -> Ints:
         """`room[n]`: how many of the `free[n]` pods of `shape` the reservations allow `group` to place on node `n`.
@@ -153,7 +157,7 @@ class Backfill:
             return
         # `add` changes the arrays that bindings were built from.
         self._binds.clear()
-        self._asked = (None, _Binding.of((), (), 1))
+        self._asked = (None, NOT_BOUND)
         self._caps.clear()
         where = [(self._ledger.table.index[each.node], each.pod.shape) for each in placements]
         for kept in over_by_then:
@@ -188,6 +192,9 @@ class Backfill:
     def _find(self, group: Group, key: Hashable, *, claims: bool) -> _Binding:
         ends_s = self._ends_s(group)
         numbers = tuple(number for number in self._before(group) if self._kept[number].outlived_by(ends_s))
+        if not numbers:
+            self._binds[key] = NOT_BOUND
+            return NOT_BOUND
         # One object for equal restrictions: caps, and what the ledger recalls, are keyed by it.
         known = (each for each in self._binds.values() if (each.numbers, each.claims) == (numbers, claims))
         found = self._binds[key] = next(known, None) or _Binding.of(
