@@ -288,7 +288,9 @@ def yielded(group: Group, beneficiary: str) -> Refusal:
 
 def start_not_whole(gang_id: str, able: int, needed: int) -> str:
     """Why a bind is not sent though its own node is fit: the gang would start without members that it needs."""
-    return f"gang {gang_id} needs {counted(needed, 'member')}, of which {able} still fit on their nodes"
+    return (
+        f"gang {gang_id} needs {counted(needed, 'member')}, but {f'only {able}' if able else 'none'} can be bound now"
+    )
 
 
 def waiting_for_sibling(gang_id: str, cause: Refusal) -> Refusal:

@@ -37,7 +37,7 @@ def test_a_node_that_closes_stops_the_whole_start() -> None:
     first, *others = start(world, *members("g", 3)).values()
     assert objections(world, first, *others) == ["", "", ""]
     close(world, first.node)
-    why = "gang ns/g needs 3 members, of which 2 still fit on their nodes"
+    why = "gang ns/g needs 3 members, but only 2 can be bound now"
     assert objections(world, first, *others) == [NODE_CLOSED, why, why]
     world.add_nodes(node(first.node, 1))
     assert objections(world, first, *others) == ["", "", ""]
@@ -81,7 +81,7 @@ def test_a_member_that_is_gone_stops_the_others() -> None:
     world = World(node("a", 8))
     first, second = start(world, *members("g", 2)).values()
     world.say(BindGone(first.uid, first.node, "not found"))
-    assert objections(world, second) == ["gang ns/g needs 2 members, of which 1 still fit on their nodes"]
+    assert objections(world, second) == ["gang ns/g needs 2 members, but only 1 can be bound now"]
 
 
 def test_gangs_of_a_group_start_together() -> None:
@@ -90,7 +90,7 @@ def test_gangs_of_a_group_start_together() -> None:
     world = World(node("n", 1), node("m", 1))
     one, other = start(world, *members("a", 1, groups=groups), *members("b", 1, groups=groups)).values()
     close(world, one.node)
-    assert objections(world, other) == ["gang ns/a needs 1 member, of which 0 still fit on their nodes"]
+    assert objections(world, other) == ["gang ns/a needs 1 member, but none can be bound now"]
     world.add_nodes(node(one.node, 1))
     world.say(Bound(one.uid, one.node))
     close(world, one.node)
