@@ -171,6 +171,10 @@ class Promised:
             records = sorted(self._resting[node].values(), key=attrgetter("serial"))
             places = [(each, nominee) for each in records for nominee in each.nominees_on.get(node, ())]
             self.work += UNITS_A_PLACE * len(places)
+            if not there:
+                for record, nominee in places:
+                    self._show(f"{record.group} {nominee.pod.uid}", nominee.promise(record.group))
+                continue
             parts = [_take(there.get(record.group, {}), nominee.pod.shape.requests) for record, nominee in places]
             rest: dict[str, int] = {}
             for name, amount in chain.from_iterable(of.items() for of in there.values()):
