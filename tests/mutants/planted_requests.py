@@ -138,6 +138,15 @@ def a_watch_that_ends_again_and_again_is_resumed_in_a_storm(_: Any) -> Any:
     return at_once
 
 
+@bug("decision 57", "kube.read.podgroup_store:PodGroupStore.replace", "unit/kube/read/test_podgroup_store.py")
+def podgroups_of_a_watch_behind_the_last_list_count(replace: Any) -> Any:
+    def forgetful(self: Any, *given: Any) -> None:
+        replace(self, *given)
+        self._as_of = -1
+
+    return forgetful
+
+
 @bug("decision 2", "kube.http.backoff:RequestPace.__init__", REFLECTOR)
 def a_watch_that_an_overloaded_api_server_ended_is_resumed_a_second_later(init: Any) -> Any:
     return lambda self, every_s, *, at_once=1, now, sleep: init(self, every_s, now=now, sleep=sleep)

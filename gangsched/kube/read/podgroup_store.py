@@ -25,6 +25,7 @@ class PodGroupStore:
         self._warn = warn
         self._known: dict[str, PodGroup] = {}
         self._deleted: dict[str, int] = {}
+        self._as_of = -1  # resourceVersion of the last list
         self._served: bool | None = None
         self._forbidden = False
         #: Whether changes are received; only a fault makes this false.
@@ -57,6 +58,10 @@ class PodGroupStore:
             return
         # The slower of two streams brings an object that the faster one has seen deleted.
         if uid and self._deleted.get(uid, -1) >= at:
+            return
+        # A stream behind the last list brings an object that was gone by then: it would replace its successor of the
+        # same name, and take it along when it is deleted.
+        if known is None and 0 <= at <= self._as_of:
             return
         pod_group = self.parse(body, version)
         if pod_group is None:
@@ -97,6 +102,7 @@ class PodGroupStore:
         for uid, known in self._known.items():
             if uid not in listed and revision(known.resource_version) > at:
                 listed[uid] = known
+        self._as_of = at
         # What the list is newer than cannot come back; so the dict stays small.
         self._deleted = {uid: when for uid, when in self._deleted.items() if when > at}
         self._tell(listed)
@@ -104,7 +110,7 @@ class PodGroupStore:
     def replace_with_none(self, *, forbidden: bool = False) -> None:
         """Remove all objects, because the API group is not served or `forbidden`."""
         if self._known or self._served is not False or self._forbidden is not forbidden:
-            self._known, self._deleted, self._served, self._forbidden = {}, {}, False, forbidden
+            self._known, self._deleted, self._as_of, self._served, self._forbidden = {}, {}, -1, False, forbidden
             self._sink(Unread(PodGroup, self.api_group, forbidden))
 
     def parse(self, body: Mapping[str, Any], version: str) -> PodGroup | None:

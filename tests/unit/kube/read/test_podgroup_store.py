@@ -103,6 +103,20 @@ def test_list_does_not_bring_back_what_was_deleted_after_it() -> None:
     assert kept.said() == ["+a@25"]
 
 
+def test_a_stream_behind_the_last_list_brings_nothing_back() -> None:
+    """An object that was recreated before the list is not replaced by its predecessor, nor deleted with it."""
+    kept = Kept()
+    kept.relist(body("a", 3, uid="old"), rv=5)
+    kept.relist(body("a", 9, uid="new"), rv=10)
+    assert kept.said() == ["=a@3", "=a@9"]
+    kept.applied(body("a", 7, uid="old"))
+    kept.store.gone(body("a", 8, uid="old"))
+    kept.applied(body("a", 9, uid="new"))
+    assert kept.said() == []
+    kept.store.gone(body("a", 12, uid="new"))
+    assert kept.said() == ["-a"]
+
+
 def test_api_group_that_disappears_takes_its_objects_along() -> None:
     """Without the definition there are no PodGroups."""
     kept = Kept()
