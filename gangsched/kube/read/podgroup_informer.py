@@ -175,6 +175,7 @@ class _ApiGroup:
         self.api_group = api_group
         self._dialect = DIALECTS[api_group]
         self.listed = asyncio.Event()
+        self._listing = asyncio.Lock()
         self.is_live = False
         self.is_watching = False
         self.heard_s: float | None = None
@@ -258,7 +259,10 @@ class _ApiGroup:
         An optional one that we may not read counts as absent. Raises Fault.
         """
         try:
-            pod_groups, resource_version = await self._list(version)
+            # One at a time: of two lists the older one could be applied last, and bring back what was deleted between.
+            async with self._listing:
+                pod_groups, resource_version = await self._list(version)
+                self.store.replace(pod_groups, resource_version)
         except ApiFault as fault:
             if not self._is_forbidden(fault):
                 raise
@@ -268,7 +272,6 @@ class _ApiGroup:
             self.listed.set()
             raise
         self._counts.sweeps += 1
-        self.store.replace(pod_groups, resource_version)
         self.heard_s = self._now()
         self.listed.set()
         self._trouble = None

@@ -52,6 +52,8 @@ class Server:
         self.refuses = False
         self.forbids = False
         self.lists = 0
+        self.answers = asyncio.Event()  # cleared: lists wait
+        self.answers.set()
         self.watches: list[str] = []
         self.open_watches = 0
         self.lines: asyncio.Queue[bytes | None] = asyncio.Queue()
@@ -65,6 +67,7 @@ class Server:
         if path in SERVED:
             return SERVED[path]
         self.lists += 1
+        await self.answers.wait()
         if self.forbids:
             raise ApiFault(403, "Forbidden", "podgroups are forbidden")
         return {"metadata": {"resourceVersion": "5"}, "items": [pod_group("old", 4)]}
@@ -253,6 +256,20 @@ async def test_a_watch_that_breaks_or_talks_nonsense_is_made_up_for_by_the_next_
             await parts.time.advance(10.0)
             assert parts.kopf.handler is not None, said
             assert parts.informer.is_live(), said
+
+
+async def test_lists_are_read_one_after_the_other() -> None:
+    """While a list is slow no other one is begun: the older one, applied last, would bring back what was deleted."""
+    async with following() as parts:
+        parts.server.answers.clear()
+        parts.server.lines.put_nowait(b"<html>\n")  # the watch lists again after it
+        await parts.time.advance(1.0)
+        catching_up = asyncio.create_task(parts.informer.catch_up())
+        await settle()
+        assert parts.server.lists == 2
+        parts.server.answers.set()
+        await catching_up
+        assert parts.server.lists == 3
 
 
 async def test_an_api_group_that_is_absent_for_a_moment_keeps_its_podgroups() -> None:
