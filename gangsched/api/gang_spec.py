@@ -307,14 +307,14 @@ class _SpecReader:
         return value
 
     def optional(self, asked: Value[T], *, spec: T | None = None) -> T | None:
-        """The value of a key that few gangs have; without it there is no source."""
+        """The value of a key that few gangs have; no source is recorded for its default."""
         value = self.value(asked, spec=spec)
         if value is None:
             del self.sources[asked.name]
         return value
 
     def parent(self, gang: str, stated: str) -> str:
-        """The id of the gang's parent, of which its PodGroup has `stated` the name; "" for none."""
+        """The id of the gang's parent, "" for none; `stated` is the parent's name in the PodGroup."""
         name = self.value(_PARENT, spec=stated or None)
         return f"{gang.partition('/')[0]}/{name}" if name else ""
 
@@ -365,7 +365,7 @@ class _SpecReader:
         )
 
     def once(self, spec: GangSpec) -> MatchPolicy:
-        """The match policy; once-satisfied with members to come, which start after the gang has."""
+        """The match policy; always once-satisfied with members to come, since these start after the gang."""
         policy, used = spec.match_policy, MatchPolicy.ONCE_SATISFIED
         if policy is used or not spec.first:
             return policy
@@ -376,7 +376,7 @@ class _SpecReader:
         return used
 
     def strict(self, spec: GangSpec) -> Mode:
-        """The mode; Strict with slices, a parent or members to come, since all of them are placed as a whole."""
+        """The mode; always Strict with slices, a parent or members to come, since such gangs are placed as a whole."""
         if spec.mode is Mode.STRICT or not (spec.constraints.slices or spec.parent or spec.first):
             return spec.mode
         if spec.constraints.slices:

@@ -1,8 +1,8 @@
 """Gangs of which some members are created only after others run (semantics B8): which gangs they are, and how many
 members must exist before the start.
 
-Invariant: pure. Such a gang starts only where the members to come have room, too, so their number and what they ask
-for must be known or the gang is refused; workers of a LeaderWorkerSet may be unknown until there are some.
+Invariant: pure. Such a gang starts only where the members to come have room, too, so their number and requests must be
+known or the gang is refused; workers of a LeaderWorkerSet may be unknown until the first one exists.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ beside the pod's own, which have 256 KiB together."""
 
 
 class ToCome(NamedTuple):
-    """`first` members must exist before a start, 0 if no members come later; `invalid` and `unsupported` are why the
-    gang is refused. What members to come ask for is in a PodGroup that `lacks_pod_group`: it comes after the leader.
+    """`first` members must exist before a start, 0 if no members come later; `invalid` and `unsupported` say why the
+    gang is refused. `lacks_pod_group`: the PodGroup, which has the requests of members to come, is created after the
+    leader and does not exist yet.
     """
 
     first: int = 0
@@ -47,8 +48,8 @@ def members_to_come(
 ) -> ToCome:
     """Whether members come later; `stated` are the keys of the gang's pods.
 
-    The workers of a LeaderWorkerSet do with `leader_first`, with `exclusive` placement, and with a PodGroup whose
-    minimum is below the size of the group (`startupPolicy: LeaderReady`). Other gangs say that with `keeps_room`.
+    Workers of a LeaderWorkerSet come later with `leader_first`, with `exclusive` placement, and with a PodGroup whose
+    minimum is below the size of the group (`startupPolicy: LeaderReady`). Other gangs declare it with `keeps_room`.
     """
     if min_member is None:
         return NOBODY

@@ -1,7 +1,7 @@
 """The stamp of a Permit as text: "<min>/<epoch> <uid of the pod>", and after a space the room of members to come as
 JSON (semantics B4, B8).
 
-Invariant: any text is read without an error: room that is not exactly as written here counts as none.
+Invariant: no text raises an error; room in any other form counts as none.
 """
 
 from __future__ import annotations

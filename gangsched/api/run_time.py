@@ -84,8 +84,8 @@ def enforced(stated: keys.GangMetadata) -> keys.GangMetadata:
 
 
 def longest(members: Iterable[RunTime]) -> RunTime:
-    """Run time of the gang's longest member, and the first problems. It is unknown if it is unknown for one member, or
-    if there are no members.
+    """Run time of the gang's longest member, and the first problems. It is unknown if any member's is, or if there are
+    no members.
     """
     all_of_them = tuple(members)
     # Unknown is infinity, so it is the maximum where one member has none.

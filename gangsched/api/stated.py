@@ -1,4 +1,4 @@
-"""One value of a gang as objects state it: its keys, its grammar, and what is read of them (semantics I3, E4).
+"""How one value of a gang is read from an object: its keys, its grammar and its field (semantics I3, E4).
 
 Invariant: pure; `gang_spec` decides which of several statements wins.
 """
@@ -79,7 +79,7 @@ def statement(origin: Origin, asked: Value[T]) -> tuple[Statement[T] | None, lis
 
 
 def disagreement(others: Sequence[Statement[T]], used: str) -> Problem:
-    """The problem of members that state another value than the one that is `used`."""
+    """The problem that members declare another value than the one that is `used`."""
     first = others[0]
     named = ", ".join(other.pod for other in others[:PODS_NAMED])
     more = f" and {len(others) - PODS_NAMED} more" if len(others) > PODS_NAMED else ""

@@ -56,14 +56,14 @@ def divided(pod_group: PodGroup, sub_groups: tuple[SubGroups, ...]) -> PodGroup:
 
 
 def misplaced(pods: Iterable[Pod], root: PodGroup) -> str:
-    """Why pods are in the gang of the object itself, which has none once all of them are in sub groups."""
+    """Why pods are refused: two entries select one of them, or they are not divided into sub groups yet."""
     # Only the first one: once all are divided, each of the others is misplaced for the same reason.
     why = next((sub_group_of(pod, root) for pod in pods), None)
     return why if isinstance(why, str) else f"the pods of PodGroup {root.id} are not divided into sub groups yet"
 
 
 def sub_group_of(pod: Pod, root: PodGroup) -> PodGroup | str:
-    """The declaration of the gang that a pod of this PodGroup is in; why there is none, if two entries select it."""
+    """The sub group of a pod, as a PodGroup; or a sentence if two entries select the pod."""
     found = [
         each
         for each in root.sub_groups

@@ -1,8 +1,8 @@
-"""What plans keep for the next ones.
+"""Results that a plan leaves for the next ones.
 
-Invariant: every entry is the result of a pure function with the facts that it was computed from, so a plan decides the
-same with any cache, also an empty one. Inputs of plans are immutable; the state owns the caches and hands them to
-`core.cycle.plan` beside its input.
+Invariant: every entry is the result of a pure function, stored with the facts that it was computed from, so decisions
+do not depend on the cache, even an empty one. Inputs of plans are immutable; the state owns the caches and passes them
+to `core.cycle.plan` in addition to its input.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ class PlanQueue:
         return self._groups[self._next : self._next + max(0, most)]
 
     def shorten(self, units: int) -> None:
-        """Leave so much less work for groups that have not been decided; the unfinished one keeps its half."""
+        """Reduce the work left for undecided groups by `units`; the unfinished one keeps its half."""
         self._limit -= units
 
     def end(self, group: Group) -> bool:

@@ -1,7 +1,7 @@
-"""What is promised to others of a ledger's nodes, and so what a group may not use: reservations and hold-backs.
+"""Which room of a ledger is promised to others, so that a group may not use it: reservations and hold-backs.
 
-Invariant: whoever asks what a group may use of a node asks here for both. Nominations need no question, because the
-ledger itself has less free room for them (`Ledger.respect_nominations`).
+Invariant: every question about what a group may use of a node is answered here, for both. Nominations need no question,
+because the ledger itself has less free room for them (`Ledger.respect_nominations`).
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class RoomPromises:
 
     @contextmanager
     def none(self) -> Iterator[None]:
-        """Ignore all of them inside the context: what is looked at is the room when a reservation starts.
+        """Ignore all promises inside the context, to evaluate the room at the start of a reservation.
 
         A hold-back lasts until its group is decided. If it counted there, one plan would make a reservation that the
         next one drops.

@@ -308,13 +308,13 @@ class Ledger:
                 self.promise(kept, -1)
 
     def promise(self, nominations: Sequence[Nomination], sign: int) -> None:
-        """Take the room of nominations (+1) or give it back (-1), but for what is in use by those who leave for it."""
+        """Reserve (+1) or release (-1) the room of nominations, except what pods that leave for them still use."""
         self.move(((each.pod, each.node) for each in nominations), sign)
         if any(each.freed for each in nominations):
             self.count_on(self._snapshot.layout.sums((each.node, each.freed) for each in nominations), sign)
 
     def count_on(self, amounts: Ints, sign: int = 1) -> None:
-        """Count `amounts[r][n]`, which leaving pods use and nominations promise, once (+1) or twice (-1)."""
+        """Count room that leaving pods use and nominations reserve, `amounts[r][n]`, once (+1) or twice (-1)."""
         rows, nodes = np.nonzero(amounts)
         if rows.size:
             self._count_once(rows, nodes, sign * amounts[rows, nodes])

@@ -148,7 +148,7 @@ def attempt(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> tuple[Trial,
 
 
 def place_alone(pods: Sequence[Pod], group: Group, ledger: Ledger) -> Trial:
-    """Place pods that may start alone: each one that fits is placed, and each other one is refused by itself (P3)."""
+    """Place pods that may start alone, one by one; each pod that does not fit gets its own refusal (P3)."""
     trial = Trial()
     apart = [gang for gang in group.gangs if gang.constraints.slices or gang.promised]
     of_apart = {pod.uid for gang in apart for pod in (*gang.retry, *gang.pending)}

@@ -1,7 +1,7 @@
-"""Choices of children: which parts of a tree have started or are ready, in which order they start, and which sets of
-them differ (I9).
+"""Children of composites: which have started or are ready, in which order they start, and which choices of them differ
+(I9).
 
-Invariant: everything is derived from one view of the tree, and from what one decision has `placed` by then.
+Invariant: everything is derived from one view of the tree, and from what one decision has `placed` so far.
 """
 
 from __future__ import annotations
@@ -32,10 +32,12 @@ UNITS_A_SKIPPED_CHOICE = 3
 
 @dataclass(eq=False)
 class TreeParts:
-    """The parts of one tree. `hopeless` is why sums refute a gang even by itself; without it none is known to be.
+    """The parts of one tree. `hopeless` returns why sums refute a gang even by itself; without it no gang counts as
+    refuted.
 
-    `is_cut`: a composite had more choices than were combined, so that not every choice was tried. With `also_one`, of
-    a child without a minimum there are choices with one child of it, which come first, and one without any.
+    `is_cut`: a composite had more choices than were combined, so that not every choice was tried. With `also_one`, a
+    child without a minimum of its own adds choices with one of its children, which come first, and one choice without
+    any.
     """
 
     group: Group
@@ -69,7 +71,7 @@ class TreeParts:
         return sorted((child for child in composite.children if not self.has_started(child)), key=self._order)
 
     def ready(self, composite: Composite) -> list[Part]:
-        """Those of the waiting children that are ready."""
+        """Waiting children that are ready."""
         return [child for child in self.waiting(composite) if self.unready(child) is None]
 
     def lack(self, composite: Composite) -> int:
@@ -143,8 +145,8 @@ class TreeParts:
     # --- which choices differ ----------------------------------------------------------------------------------------
 
     def choices(self, ready: Sequence[Part], lack: int, begin: int = 0) -> Iterator[tuple[int, tuple[Part, ...]]]:
-        """Numbered choices of `lack` parts that differ in kinds of gangs, the first in order first, without those
-        before number `begin`. Of composites, only the chosen children are left.
+        """Yield choices of `lack` parts with their numbers, in order, from number `begin` on; no two of them have the
+        same kinds of gangs. Composites are reduced to the chosen children.
         """
         first = tuple([self._first(part) for part in ready[:lack]])
         if not begin:
@@ -220,21 +222,21 @@ class TreeParts:
         return replace(refuted[0], never=never)
 
     def none_ever(self, ready: Sequence[Part], lack: int) -> bool:
-        """Whether no choice that was not tried, since sums refute a part of it, could fit on empty nodes."""
+        """Whether every choice that was skipped because sums refute a part of it would not fit even on empty nodes."""
         found = [(len(parts), self.refuted(parts[0])) for parts in self.by_kind(ready)]
         return all(why is None or why.never for _, why in found) or lack > sum(
             number for number, why in found if why is None or not why.never
         )
 
     def by_kind(self, parts: Sequence[Part]) -> list[list[Part]]:
-        """Parts of which one fits where the other does, in order."""
+        """Parts grouped by `kind`, in order."""
         kinds: dict[int, list[Part]] = {}
         for part in parts:
             kinds.setdefault(self.kind(part), []).append(part)
         return list(kinds.values())
 
     def kind(self, part: Part) -> int:
-        """A number that is equal for parts of which one fits where the other does."""
+        """A number that is equal for interchangeable parts: where one fits, the other does, too."""
         name = part_id(part)
         if name not in self._kinds:
             # Numbers, since a choice of a hundred gangs is compared by them, thousands of times.
@@ -289,7 +291,7 @@ def has_choices(group: Group) -> bool:
 
 
 def needed_choices(group: Group, work: Work, hopeless: Callable[[Gang], Refusal | None]) -> Iterator[Group]:
-    """As `needed`, each choice of different children, without those that sums refute.
+    """Yield `needed` for each choice of different children, except choices that sums refute.
 
     Raises OutOfWork after the last one if a composite has more choices than are combined.
     """

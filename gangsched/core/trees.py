@@ -1,5 +1,5 @@
-"""Trees: gangs and composites of them, of which a minimum number of children starts together, and each further one as
-a whole (I9).
+"""Trees: gangs and composites of them. The minimum number of children of a composite starts together, each further
+child as a whole (I9).
 
 Invariant: a part starts whole or not at all. Members above the minimum of a gang, and children above the minimum of
 their composite, are placed after the minimum of the whole tree. Children are refused only after every choice of
@@ -44,8 +44,8 @@ MOST_CHOICES = 2_000
 class TreeDecision:
     """One decision about a tree; `decide` decides some gangs of it like a separate group.
 
-    `hopeless` is why sums refute a gang even by itself. `above` are gangs with members above their minimum, as they
-    are once the minimum is bound.
+    `hopeless` returns why sums refute a gang even by itself. `above` are gangs with members above their minimum, as
+    they are once the minimum is bound.
     """
 
     group: Group

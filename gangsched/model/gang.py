@@ -39,9 +39,9 @@ class Mode(StrEnum):
 
 
 class Disruption(StrEnum):
-    """What is evicted together (semantics V6): all of a part, or each member of a gang by itself.
+    """What is evicted together (semantics V6): a whole part, or each member of a gang by itself.
 
-    Without either, members above a minimum go by themselves, and then the whole.
+    If neither is declared, members above a minimum are evicted one by one, then the whole.
     """
 
     ALL = "all"
@@ -150,7 +150,7 @@ class Gang:
 
     @property
     def least(self) -> int:
-        """The number of members that a start needs room for: with members to come all of them."""
+        """The number of members that a start needs room for; with members to come, all of them."""
         # A start without room for all of them would leave a leader that waits beside what runs (B8).
         return self.total if self.to_come else self.min_member
 
@@ -190,8 +190,9 @@ class Group:
     `refusal` is an error in the group's declaration (I4). A `tree` starts in parts (I9), and `minimum` is the group of
     the gangs that its minimum needs, if it is known already; in any other group all gangs start together. `topology`
     are the labels that hold for the whole group, in addition to those of its gangs. The parts of a group that is
-    `apart` each have domains of their own, and all of their gangs are needed. `beside` are, for each composite around
-    a group that is a part of a tree, the labels of which one domain must hold it, and the nodes of its other members.
+    `apart` each have domains of their own, and all of their gangs are needed. For a group that is part of a tree,
+    `beside` has for each composite around it the labels for which one domain must hold the composite, and the nodes of
+    its other members.
 
     `clock_started_s` is the monotonic second of its first hold (T1), None without holds. `yielded_to` is the group that
     it yielded to (D1). `avoid` are nodes whose kubelet recently rejected a member (B6). `generation` changes with every
@@ -284,7 +285,7 @@ def is_to_come(uid: str) -> bool:
 
 
 def room_key(gang: str) -> str:
-    """Whom room for members to come is promised to: its gang alone, not the other gangs of its group."""
+    """The key under which room for members to come is promised: to the gang alone, not to its group."""
     return f"{TO_COME}{gang}"
 
 

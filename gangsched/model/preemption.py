@@ -144,7 +144,7 @@ class Victim(NamedTuple):
     """A pod to be evicted; `gang` and `group` are "" for a plain pod.
 
     An `overdue` victim is evicted, even at equal priority, because it exceeded the run time for which it was backfilled
-    (H11). A `part` is the child that goes as a whole, of which its gang may be only one.
+    (H11). `part` is the child that is evicted as a whole, which may have more gangs than this one.
     """
 
     uid: str
@@ -160,7 +160,7 @@ class Victim(NamedTuple):
 
     @property
     def unit(self) -> tuple[UnitKind, str]:
-        """Equal for victims that are evicted together."""
+        """A key that is equal for victims that are evicted together."""
         if self.kind is UnitKind.CORE:
             return self.kind, self.group
         return self.kind, self.part if self.kind is UnitKind.CHILD else self.uid
@@ -291,7 +291,7 @@ class PreemptionInput:
     its last examination, while nothing that it depends on has changed (V25). `overdue` are uids of pods that may be
     evicted for it, as whole groups, because they exceeded their declared run time (H11).
 
-    `running` reads what runs, or the part of it for which so many units of work suffice.
+    `running` reads the running pods, or as many of them as the given units of work allow.
 
     `held_back` are the nodes on which lower-priority groups are held back, None for no nodes. No other group holds back
     for itself if it ranks behind the group of `held_back`, or if its own time in `held_until_s` (monotonic, by group

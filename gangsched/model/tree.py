@@ -17,9 +17,9 @@ MAX_LEVELS: Final = 4
 class Composite:
     """A part that consists of other parts, sorted by id; `id` is the name that its children give as their parent.
 
-    At least `min_children` of them start together; with 0 each starts by itself. `topology` are node labels of each
-    of which one domain must hold the whole part. An `indivisible` part is evicted whole or not at all (V6);
-    a tree with one that `never_preempts` preempts no pods (V2).
+    At least `min_children` of them start together; with 0 each starts by itself. For each node label in `topology`, one
+    domain must hold the whole part. An `indivisible` part is evicted whole or not at all (V6); a tree with one that
+    `never_preempts` preempts no pods (V2).
     """
 
     id: str
@@ -62,19 +62,19 @@ def composites_of(*parts: Part) -> Iterator[Composite]:
 
 
 def parents_of(tree: Composite) -> dict[str, Composite]:
-    """By the id of each part below the root, the composite that it is a child of."""
+    """The parent of each part below the root, by the part's id."""
     return {part_id(child): each for each in composites_of(tree) for child in each.children}
 
 
 def has_minimum(part: Part, has: Callable[[str], bool]) -> bool:
-    """Whether a part has its minimum: of a composite enough children have theirs; `has` says so of a gang."""
+    """Whether a part has its minimum: a composite if enough of its children have theirs, a gang if `has` says so."""
     if isinstance(part, str):
         return has(part)
     return sum(has_minimum(child, has) for child in part.children) >= part.min_children
 
 
 def least_members(part: Part, minimum: Callable[[str], int]) -> int:
-    """The fewest pods with which a part has its minimum; `minimum` says so of a gang."""
+    """The fewest pods with which a part has its minimum; `minimum` returns them for a gang."""
     if isinstance(part, str):
         return minimum(part)
     # The children that start together may be any, so the smallest are the fewest pods.
@@ -83,7 +83,7 @@ def least_members(part: Part, minimum: Callable[[str], int]) -> int:
 
 
 def limited(part: Part, gangs: Container[str]) -> Part | None:
-    """The part with only these gangs, all of which are needed; None without any."""
+    """The part reduced to these gangs, all of which are needed; None if it has none of them."""
     if isinstance(part, str):
         return part if part in gangs else None
     children: Sequence[Part] = [each for child in part.children if (each := limited(child, gangs)) is not None]

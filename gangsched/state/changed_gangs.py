@@ -64,7 +64,7 @@ class ChangedGangs:
 
     def exceeds(self, units: float, *, with_new: bool) -> bool:
         """Whether reading all of them takes more than this many units, each about the time for one member; without
-        `with_new` those that a plan need not wait for do not count.
+        `with_new`, gangs that a plan need not wait for do not count.
         """
         of_new = self._new.values() if with_new or not self._is_caught_up else ()
         return any(sum_ > units for sum_ in accumulate(map(self._cost, chain(self._known, *of_new))))

@@ -107,7 +107,7 @@ class Cluster:
                 self._offer(node, before)
 
     def serve(self) -> None:
-        """Count again what nodes offer, since devices serve other extended resources."""
+        """Recount what nodes offer, since devices serve other extended resources."""
         self._stale_columns, self._all_freed, self._narrowed, self._snapshot = True, True, True, None
         self.served.forget_masks()
 
@@ -274,7 +274,7 @@ class Cluster:
         )
 
     def takes(self, pod: Pod, node: str, group: str) -> bool:
-        """Whether the node of a held or bound `pod` is schedulable and has its room beside promises to other groups."""
+        """Whether the node of a held or bound `pod` is schedulable and has its room besides promises to others."""
         promised: Counter[str] = Counter()
         for each in self._promises.on(node):
             if each.pod.priority >= pod.priority and each.group != group:

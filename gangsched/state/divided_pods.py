@@ -1,4 +1,5 @@
-"""Gangs that PodGroups declare by labels of their pods: which of them a pod is in, and which pods change.
+"""Gangs that PodGroups declare by labels of their pods (sub groups): which of them a pod is in, and which pods must
+move.
 
 Invariant: the declaration of such a gang is in its record while it has pods, and is made from the newest version of the
 PodGroup. Pods are moved between gangs a bounded number at a time; until all are, the tree is refused.
@@ -36,11 +37,11 @@ class SubGroupGangs:
 
     @property
     def is_behind(self) -> bool:
-        """Whether pods are to be assigned anew."""
+        """Whether pods still have to be reassigned."""
         return bool(self._moving)
 
     def gang_of(self, pod: Pod, named: GangRef) -> str:
-        """The id of the gang that a pod is in: the one that it names, or a sub group of that."""
+        """The id of the gang that a pod is in: the one that it names, or a sub group of that gang."""
         record = self._registry.gangs.get(named.id)
         if record is None or not record.pod_groups:
             return named.id
@@ -63,7 +64,7 @@ class SubGroupGangs:
         return part.id
 
     def changed(self, gang_id: str, old: PodGroup | None, new: PodGroup | None) -> None:
-        """The PodGroup of this gang has another declaration; without a new one, its sub groups have none either."""
+        """Record that the PodGroup of this gang changed or, if `new` is None, was deleted with its sub groups."""
         known = self._registry.gangs.get(gang_id)
         stated = known.pod_groups.values() if known is not None else ()
         # Objects without sub groups, which are nearly all, cost nothing.
@@ -82,7 +83,7 @@ class SubGroupGangs:
             self._gangs[gang_id] = dict.fromkeys(gangs, old)
 
     def take_moving(self) -> Iterable[str]:
-        """Some of the pods that are to be assigned anew, by uid."""
+        """Some of the pods that still have to be reassigned, by uid."""
         taken = list(islice(self._moving, MOVED_AT_A_TIME))
         for uid in taken:
             del self._moving[uid]

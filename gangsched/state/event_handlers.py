@@ -168,7 +168,7 @@ class EventHandlers:
         return ()
 
     def assign(self, now_s: float) -> None:
-        """Assign pods anew to the sub groups of PodGroups that have changed, a bounded number of them."""
+        """Reassign pods to the sub groups of PodGroups that have changed, a bounded number of them."""
         for uid in self.sub_groups.take_moving():
             if (member := self._members.get(uid)) is not None:
                 self._applied(member.pod, now_s)

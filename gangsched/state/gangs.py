@@ -25,7 +25,9 @@ WAITING = (State.GATED, State.PENDING, State.HELD, State.KEPT, State.RETRY)
 
 @dataclass(slots=True)
 class GangWait:
-    """Since when a gang has its quorum, rounds of its group before, and binds that its minimum lacks; for metrics."""
+    """For metrics: since when a gang has its quorum, the rounds of its group before that, and the binds that its
+    minimum lacks.
+    """
 
     since_s: float
     rounds: int
@@ -216,7 +218,7 @@ class GangRecord:
     def stamp(self) -> PermitStamp:
         """The stamp for a member's bind: that of the Permit passed, or the next one (semantics B4).
 
-        Its minimum are the members that the Permit needs: without those to come (B8).
+        Its minimum counts the members that the Permit needs, without those to come (B8).
         """
         if (permit := self.passed) is not None:
             # Room is promised once, with the Permit: a member that comes later must not renew the promise.

@@ -145,7 +145,7 @@ class Ineligibility(NamedTuple):
 
 
 class NeededRoom(NamedTuple):
-    """Room for pods of a shape, all of it in one domain of the labels `within`; without any, anywhere."""
+    """Room for pods of a shape, all of it in one domain of the labels `within`; anywhere if there are none."""
 
     shape: Shape
     within: tuple[str, ...] = ()
@@ -168,7 +168,7 @@ NO_STAY = Stay()
 
 
 class PreemptorKind(NamedTuple):
-    """Groups that ask the same: the shapes of their pods, and the highest priority that they may preempt with."""
+    """Key of equal preemptors: the shapes of their pods, and the highest priority that they may preempt with."""
 
     priority: int
     shapes: frozenset[Shape]
@@ -271,7 +271,7 @@ class GroupRecord:
         self.entitlement = entitlement
 
     def regroup(self, gangs: tuple[str, ...]) -> None:
-        """Begin anew with other gangs: no round, verdict, hold or yield was theirs. Its place in the queue stays."""
+        """Start over with other gangs: drop rounds, verdict, holds and yields. Its place in the queue stays."""
         self.gangs, self.view, self.generation = gangs, None, 0
         self.rounds, self.verdict, self.decided_s = 0, None, None
         self.clock_s, self.yielded_to, self.yields, self.nomination, self.taken = None, "", 0, None, None

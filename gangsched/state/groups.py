@@ -106,9 +106,10 @@ class Registry:
         self._changed.add_all(each for each in self._views if namespace_of(each) in changed)
 
     def room_unused(self, namespace: str, at_s: int) -> None:
-        """Let the groups of a namespace that would keep room for members to come rank as created now (semantics B8).
+        """Rank groups of a namespace that would keep room for members to come as if they were created now (semantics
+        B8).
 
-        Their own age would let one after the other keep the room of a younger gang of another namespace.
+        By their own age, one after the other could keep the room of a younger gang of another namespace.
         """
         known = self._unused_room_s
         if at_s < known.get(namespace, 0) + UNUSED_ROOM_EVERY_S:
@@ -135,7 +136,7 @@ class Registry:
         return self._views[gang_id]
 
     def parents_changed(self) -> None:
-        """Form the trees again whose parents must have objects, since their kind can be read, or can no longer be."""
+        """Rebuild the trees whose parents must have objects, after it has changed whether their kind can be read."""
         self._later |= self._parents.waiting_for_objects()
 
     def above(self, gang_id: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Groups that hold room, and groups that wait for another one which they yielded to (semantics R3, T1, D1).
+"""Groups that hold room, and groups that yielded to another one and wait for it (semantics R3, T1, D1).
 
 Invariant: the clock of a group runs while one of its members is held. A group that has yielded waits until the other
 one has started, no longer waits, or is gone.
@@ -47,20 +47,22 @@ class Holds:
         self._yielded.discard(group)
 
     def expiries(self, now_s: float) -> Iterator[tuple[str, float]]:
-        """When the clock of each group runs out; it waits for a nomination's end (V16)."""
+        """When the clock of each group runs out, infinity during a nomination (V16)."""
         for group in self._holding:
             assert group.clock_s is not None
             wait_s = self._registry.group(group.id, now_s).wait_time_s if group.nomination is None else math.inf
             yield group.id, group.clock_s + wait_s
 
     def beside(self, planned: Set[str], now_s: float) -> Iterator[Group]:
-        """The groups that hold, for a plan that decides only the `planned` ones; without those that back off."""
+        """The groups with holds that are not `planned` and do not back off, for a plan that decides only the `planned`
+        ones.
+        """
         for group in self._holding:
             if group.id not in planned and not self._queue.backs_off(group.id, now_s):
                 yield replace(self._registry.group(group.id, now_s), unchanged=True)
 
     def without(self, snapshot: Snapshot) -> Snapshot:
-        """The cluster for those that are woken: as if nobody held anything, since holds may yield to them (D1)."""
+        """The cluster as woken groups see it: without any holds, since holds may yield to them (D1)."""
         if not self._holding:
             return snapshot
         free = snapshot.free.copy()
@@ -73,7 +75,7 @@ class Holds:
         return replace(snapshot, free=free)
 
     def look(self, freed: set[str], moved: set[str], now_s: float) -> None:
-        """Groups that hold on nodes that were freed, or where a hold is lost to others, are planned anew (R3, F1)."""
+        """Plan groups again that hold room on nodes that were freed, or whose held room others have taken (R3, F1)."""
         if not self._holding or not (freed or moved):
             return
         ledger = Ledger(self._cluster.snapshot(), counts=self._cluster.counts)
@@ -100,7 +102,7 @@ class Holds:
         self._yielded.add(group)
 
     def end_yields(self, beneficiaries: Set[str]) -> None:
-        """Let the groups try again that yielded to one of `beneficiaries`, which was permitted or is gone."""
+        """Let groups that yielded to one of `beneficiaries` try again, since that was permitted or is gone."""
         for group in [group for group in self._yielded if group.yielded_to in beneficiaries]:
             group.yielded_to = ""
             self._yielded.remove(group)

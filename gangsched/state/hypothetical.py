@@ -39,7 +39,8 @@ class WantedPart:
 class Wanted:
     """The gang `id` with these `pods`, all in one namespace; `min_member` and `mode` override what the pods declare.
 
-    If no minimum is declared, all pods are needed. With `parts` it is the tree that they form, which have the pods.
+    If no minimum is declared, all pods are needed. With `parts` it is the tree that these form, and the pods are
+    theirs.
     """
 
     id: str

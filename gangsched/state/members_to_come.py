@@ -46,13 +46,13 @@ def with_members_to_come(gang: Gang, record: GangRecord, policy: GpuPolicy) -> G
 
 
 class SiblingWorkers:
-    """What workers of LeaderWorkerSets ask for, by set and group, for the groups of the set that have none yet."""
+    """Requests of workers of LeaderWorkerSets, by set and group, for groups of the set that have no workers yet."""
 
     def __init__(self) -> None:
         self._of_set: dict[str, dict[str, Shape]] = {}
 
     def note(self, record: GangRecord) -> None:
-        """Remember a worker of the gang, and tell the gang of one of another group of its set."""
+        """Record a worker of the gang, and give the gang one of another group of its set."""
         if record.spec is None or not record.spec.first:
             return
         groups = self._of_set.get(_set_of(record.id), {})

@@ -1,4 +1,4 @@
-"""Trees: which gangs name which parents, and what these form (I9).
+"""Trees: which gangs name which parents, and the trees that result (I9).
 
 Invariant: a parent needs no object: it exists while a gang names it. Its PodGroup states its values, else its oldest
 gang. A tree with a fault is refused for each of its gangs.
@@ -48,11 +48,11 @@ class Parents:
         self._formed.clear()
 
     def named(self, parent: str, now_s: float) -> None:
-        """A gang names this parent, and no other did before."""
+        """Record that a gang names this parent, as the first one."""
         self._new_until_s.setdefault(parent, now_s + MINIMUM_WAIT_S)
 
     def settled(self, now_s: float) -> set[str]:
-        """One child of each parent that is no longer new, so that its tree waits for no minimum any more; of a bounded
+        """For each parent that is no longer new, one child, since its tree no longer waits for a minimum; for a bounded
         number of parents.
         """
         due = [*takewhile(lambda each: self._new_until_s[each] <= now_s, islice(self._new_until_s, SETTLED_AT_ONCE))]
@@ -109,8 +109,8 @@ class Parents:
     def below(self, gang_id: str, most: float = inf) -> dict[str, None]:
         """The parts below a parent; none if there are more than `most` gangs among them.
 
-        Only as many levels as a tree may have: a part below these is refused whatever the parent says, and a chain of
-        ten thousand parents would be walked again for each of them.
+        Only as many levels as a tree may have: parts below these are refused in any case, and a chain of ten thousand
+        parents would be walked again for each of them.
         """
         found: dict[str, None] = {}
         parents, gangs = [gang_id], 0

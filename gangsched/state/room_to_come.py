@@ -1,8 +1,8 @@
 """Room for members to come: promised with a Permit, taken by the members as they arrive, or released (semantics B8).
 
-Invariant: what is promised is derived from the views of gangs (`members_to_come`), and nothing else is remembered but
-which promises have ended. A promise ends with the last member, with the pods whose Permit it is of, at its time, or
-where its node is gone or pods of higher priority use the room.
+Invariant: promises are derived from the views of gangs (`members_to_come`); only which of them have ended is stored in
+addition. A promise ends with the last member, with the pods whose Permit it is of, at its time, or if its node is gone
+or pods of higher priority use the room.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from gangsched.state.timers import Timers
 
 
 class RoomToCome:
-    """Keeps the promises of `cluster` equal to what the gangs of `registry` have left of theirs."""
+    """Keeps the promises in `cluster` equal to the room that gangs of `registry` are still promised."""
 
     def __init__(self, cluster: Cluster, registry: Registry) -> None:
         self._cluster = cluster
@@ -78,7 +78,7 @@ class RoomToCome:
                 self._lose(gang_to_come(places.pop().pod.uid), node)
 
     def promise(self, verdict: Verdict, now_s: float) -> dict[str, PromisedRoom]:
-        """The room that a permitted group is promised for its members to come, by gang."""
+        """The room promised to a permitted group for its members to come, by gang."""
         found: dict[str, PromisedRoom] = {}
         for gang_id in dict.fromkeys(gang_to_come(each.pod.uid) for each in verdict.rooms):
             record = self._registry.gangs[gang_id]

@@ -183,7 +183,8 @@ class SchedulingState:
         self, now_s: float, *, in_turn: bool = True, most: float = math.inf, most_new: float = math.inf
     ) -> None:
         """Update groups and queue from all applied messages, and wake groups for room freed in earlier turns if
-        `in_turn`: not while a plan that may use this room awaits its commit. See `Registry.refresh` for the others.
+        `in_turn`: not while a plan that may use this room awaits its commit. See `Registry.refresh` for `most` and
+        `most_new`.
         """
         # First: the room that it gives back is freed room for all that follows.
         self._release_kept(now_s)
@@ -343,11 +344,11 @@ class SchedulingState:
         )
 
     def plan_cache(self) -> PlanCache:
-        """What earlier plans of this state have kept for the next one."""
+        """Results of earlier plans of this state, for the next one."""
         return PlanCache(self.cluster.counts, self.preemptions.running.cache, self.reservations.cache)
 
     def glance_cache(self) -> PlanCache:
-        """The same for plans of `glance_input`, whose reservations are none of this state's."""
+        """The same for plans of `glance_input`, without the cached reservations."""
         return PlanCache(self.cluster.counts, self.preemptions.running.cache)
 
     def snapshot(self) -> Snapshot:

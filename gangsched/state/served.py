@@ -65,8 +65,8 @@ class ServedResources:
         return True
 
     def recount_all(self) -> bool:
-        """Whether slices that name no node have another number of devices than at the last call; then all nodes are
-        counted again when they are asked for next.
+        """Whether the number of devices in slices that name no node has changed since the last call; if so, all nodes
+        are recounted on their next use.
         """
         anywhere = self._devices_of.slices.offered_anywhere if self._devices_of is not None else 0
         if anywhere == self._anywhere:
@@ -76,7 +76,7 @@ class ServedResources:
         return bool(self.names)
 
     def recount(self, node: str) -> None:
-        """Count the devices of a node again when it is asked for next."""
+        """Recount the devices of a node on its next use."""
         self._devices.pop(node, None)
 
     def offered(self, node: Node) -> Mapping[str, int]:

@@ -115,7 +115,7 @@ class StorageCache:
 
     @property
     def awaited(self) -> frozenset[type]:
-        """Kinds that allocating devices takes and that are not read yet."""
+        """Kinds that are needed to allocate devices and are not read yet."""
         return self._awaits
 
     def _to_change(self, kind: type) -> dict[str, Any]:
@@ -150,7 +150,7 @@ class StorageCache:
         return self._allocator
 
     def take_freed(self, nodes: Set[str]) -> set[str]:
-        """Those of the nodes with devices that changed since the last call."""
+        """Those of `nodes` whose devices changed since the last call."""
         freed, self._freed = self._freed, set()
         return {*nodes} if EVERY_NODE in freed else freed & nodes
 

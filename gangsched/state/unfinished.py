@@ -47,7 +47,7 @@ class UnfinishedLook:
     def goes_on(self, unfinished: Unfinished | None, told: Mapping[str, int]) -> Missed | None:
         """Record a committed plan. If it finished the group, return the changes that the group missed, else None.
 
-        `told` are the generations of the groups that it told why they still wait, which is no change to them.
+        `told` are the generations of groups to which the plan only reported why they still wait, which is no change.
         """
         if unfinished is not None and unfinished.group in told:
             # Telling a group changes its record and so its generation; without this the next plan would begin again,

@@ -27,8 +27,8 @@ DialectName: TypeAlias = Literal["grove", "volcano"]
 class Dialect:
     """One kind of object in one API group.
 
-    `name` is its name in the setting `dialects`, "" for a dialect that cannot be turned off. A second kind of an API
-    group is `known_as` another text.
+    `name` is its name in the setting `dialects`, "" for a dialect that cannot be turned off. `known_as` tells several
+    kinds of one API group apart.
     """
 
     api_group: str

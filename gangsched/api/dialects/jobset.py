@@ -9,8 +9,8 @@ from gangsched.api.problem import Problem, quoted
 
 
 def exclusive_jobs(pods: Iterable[tuple[str, Mapping[str, str]]], min_member: int | None) -> list[Problem]:
-    """Report that JobSet creates the other pods of a Job only after its first pod has a node, for which a gang would
-    wait indefinitely.
+    """Report exclusive placement: JobSet creates the other pods of a Job only after its first pod has a node, so a gang
+    would wait indefinitely.
 
     `pods` are the names of pods with their keys; the first pod with such a key is reported.
     """

@@ -13,9 +13,7 @@ HOSTNAME: Final = "kubernetes.io/hostname"
 
 
 def stated_by(pod: Pod) -> dict[str, str]:
-    """The keys of a pod, without Kueue's keys if Kueue has chosen the pod's domain: its node selectors then have the
-    result.
-    """
+    """The keys of a pod, without Kueue's keys if Kueue has already added its domain to the pod's node selectors."""
     stated = dict(pod.gang_metadata)
     if stated.keys().isdisjoint(KUEUE_PLACES) or not any(pod.labels.get(key) for key in keys.KUEUE_ADMITTED):
         return stated

@@ -1,7 +1,7 @@
 """Groups of a LeaderWorkerSet as gangs, declared by a PodGroup of Volcano or by labels of pods that opt in.
 
-Invariant: `keys.pod_gang_metadata` names the gang, and includes what annotations of its pods say only if the gang is
-exactly one group. Workers that are created after their leader runs are members to come (`api.later_members`).
+Invariant: `keys.pod_gang_metadata` names the gang; it includes annotations of the pods only if the gang is exactly one
+group. Workers that are created after their leader runs are members to come (`api.later_members`).
 """
 
 from __future__ import annotations

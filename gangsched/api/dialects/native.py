@@ -44,7 +44,7 @@ class GroupClaim(BaseModel):
 
     @property
     def entry(self) -> ClaimEntry | None:
-        """The entry; None unless it names one of the two."""
+        """The claim or template; None unless exactly one is named."""
         claim, template = self.resource_claim_name or "", self.resource_claim_template_name or ""
         return ClaimEntry(self.name, claim, template) if bool(claim) != bool(template) else None
 

@@ -61,7 +61,7 @@ def read_sub_groups(policy: Sequence[Any], where: str, min_member: int) -> Read:
 
 
 def network_topology(value: Any, path: str, where: str, read: Read) -> None:
-    """Add what is to be said of a networkTopology, which requires HyperNodes or prefers them."""
+    """Add the problems of a networkTopology to `read`: required HyperNodes refuse the gang, preferred are ignored."""
     if value is None:
         return
     if not isinstance(value, dict):

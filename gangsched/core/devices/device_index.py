@@ -118,8 +118,8 @@ class DeviceIndex:
         return changed.union(*(self.apply(item) for item in listed.values()))
 
     def hold(self, claim: str, results: tuple[DeviceResult, ...], *, is_lasting: bool = False) -> tuple[set[str], bool]:
-        """Record the devices that a claim holds, () for none; `is_lasting`: as long as its node exists. Also return
-        whether it no longer holds a device that it held before.
+        """Record the devices that a claim holds, () for none, and return whether it released one, too; `is_lasting`: it
+        holds them as long as its node exists.
         """
         lasting = results if is_lasting else ()
         if self.lasting.hold(claim, lasting) != lasting:
@@ -137,12 +137,12 @@ class DeviceIndex:
         return self._changed(homes, pools=False), not set(results).issuperset(before)
 
     def rival(self, claim: str, results: Iterable[DeviceResult]) -> str:
-        """Which of these devices of a claim others have as well, and that claim; "" for none."""
+        """Describe the first of these devices of a claim that another claim has as well; "" if there is none."""
         results = [each for each in results if not each.admin]
         return self.holders.rival(claim, results, [self._whole(id) for id in sorted({each.id[:2] for each in results})])
 
     def required(self, results: Iterable[DeviceResult], node: str) -> tuple[NodeSelectorTerm, ...] | None:
-        """Which nodes can use these devices, chosen on this node; None for all, as kube-scheduler writes it."""
+        """Terms for the nodes that can use these devices, chosen on `node`; None for all, as in kube-scheduler."""
         scopes = {each.id: each for id in {each.id[:2] for each in results} for each in self._whole(id).devices}
         return reachable_from([scopes[each.id] for each in results if each.id in scopes], node)
 
@@ -293,14 +293,14 @@ class DeviceIndex:
     def known_beside(
         self, placed: tuple[Located, ...], item: Located, without: frozenset[str], most: int
     ) -> NodeRoom | None:
-        """What `search_beside` found; None if something changed since then."""
+        """The cached result of `search_beside`; None if anything has changed since then."""
         return self.beside.get(home((*placed, item)), {}).get((placed, item, without, most))
 
     def search_beside(
         self, placed: tuple[Located, ...], item: Located, without: frozenset[str], most: int
     ) -> tuple[NodeRoom, int]:
-        """Search the room for at most so many pods in addition to those whose devices are not chosen yet, as if some
-        claims held no devices; also return the number of steps. `known_beside` has the room until something changes.
+        """Search the room for at most `most` pods of `item` in addition to `placed`, whose devices are not chosen yet,
+        as if the claims `without` held none; cached for `known_beside`. Also return the number of steps.
         """
         self.searches += 1
         found = self._beside(placed, item, without, most)
@@ -330,7 +330,7 @@ class DeviceIndex:
         return _room(max(0, search.deepest - len(placed)), ended), MOST_STEPS - search.left + states.steps
 
     def is_solved(self, placed: tuple[Located, ...], without: frozenset[str]) -> bool:
-        """Whether `solve` was called for these pods since something changed, be it in vain."""
+        """Whether `solve` was called for these pods since the last change, even if it found nothing."""
         return (placed, without) in self._solutions.get(home(placed), {})
 
     def solution(self, placed: tuple[Located, ...], without: frozenset[str]) -> Solution | None:
@@ -387,7 +387,7 @@ class DeviceIndex:
         return self._views
 
     def uses(self, kind: DeviceKind, place: ClaimPlace) -> bool:
-        """Whether pods of the kind may use devices of the place: some request matches one, or is in error there."""
+        """Whether pods of the kind may use devices of the place: some request matches one, or fails there."""
         known = self._column(kind).uses.setdefault(place.node, {})
         if place not in known:
             self.searches += 1
@@ -416,7 +416,7 @@ class DeviceIndex:
         return in_order((*self.pools_at(ClaimPlace(place.node)), *joint))
 
     def pure_on(self, kind: DeviceKind, table: NodeTable) -> Bools:
-        """`pure[node]`: it is known that pods of the kind use no devices of the node alone."""
+        """`pure[node]`: pods of the kind are known to use no devices that only this node can use."""
         uses = self._column(kind).uses
         known = (uses.get(name, {}).get(ClaimPlace(name)) for name in table.names)
         return np.array([each is False for each in known], dtype=np.bool_)
@@ -430,7 +430,7 @@ class DeviceIndex:
         return found
 
     def unread(self, nodes: Iterable[str]) -> list[str]:
-        """Those of the nodes whose pools were not asked for."""
+        """The nodes whose pools were not read yet."""
         return [node for node in nodes if node not in self._pools]
 
     def _column(self, kind: DeviceKind) -> KindColumn:

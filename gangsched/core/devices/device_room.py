@@ -45,8 +45,8 @@ class DeviceRooms:
     _kinds: dict[Hashable, _RoomsOfKind] = field(default_factory=dict)
 
     def room(self, questions: Questions, use: Use, claims: Sequence[DeviceClaim], most: int) -> DeviceRoom:
-        """How many of `most` pods with such claims the devices suffice for; `use` is not used afterwards. Raises
-        DeviceFault if already the first one is in error.
+        """How many of `most` pods with such claims the devices suffice for; `use` must not be used afterwards. Raises
+        DeviceFault if even the first pod is in error.
         """
         kind = self._kind(questions, claims)
         states = States(questions, use, claims, kind.ids)

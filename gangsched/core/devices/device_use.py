@@ -120,7 +120,7 @@ class DeviceUse:
 
     @property
     def invalid(self) -> Bools:
-        """Nodes of which a pool contradicts itself, such as one with two devices of one name; of those read so far."""
+        """Nodes with an invalid pool, such as one with two devices of one name, among the nodes read so far."""
         views, found = self._views, np.zeros(len(self._table), dtype=np.bool_)
         if views is not None:
             found |= np.isin(views.of, [*views.invalid])
@@ -362,7 +362,7 @@ class DeviceUse:
         return found
 
     def room_together(self, kind: DeviceKind, room: Ints) -> Ints:
-        """`together[node]`: pods that find room there, or on other nodes that can use one claim of the kind with it."""
+        """`together[node]`: pods with room there, and on other nodes where one claim of the kind is usable, too."""
         views = self._views
         if views is None or not self.is_shared(kind):
             return room
@@ -383,7 +383,7 @@ class DeviceUse:
         return self._searched_beside((), (kind, ClaimPlace("", views)), ()).pods > 0
 
     def lacking(self, claims: tuple[str, ...], kind: DeviceKind | None) -> Bools:
-        """Nodes that `joins` has searched in vain since the last move."""
+        """Nodes on which `joins` has found no devices since the last move."""
         moves, column = self._joining.get((claims, kind), (-1, np.zeros(0, dtype=np.int64)))
         found: Bools = column == 0 if moves == len(self._moved) else np.zeros(len(self._table), dtype=np.bool_)
         return found

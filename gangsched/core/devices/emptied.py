@@ -1,7 +1,8 @@
-"""The devices of the cluster as if only pods ran that end with their node: what can ever be had (semantics H3).
+"""The devices of the cluster as if only pods ran that stay as long as their node: the most that can ever be free
+(semantics H3).
 
-Invariant: slices, pools and classes are those of the index that it was made from, which passes on changes of nodes, and
-drops it when anything else changes. What it caches is kept from plan to plan.
+Invariant: slices, pools and classes are those of the original index, which forwards changes of nodes, and drops this
+index when anything else changes. Its caches are kept from plan to plan.
 """
 
 from __future__ import annotations

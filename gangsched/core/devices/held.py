@@ -72,14 +72,14 @@ class Use:
         return bool(device.counters) and not (device.shared and self.shares[at])
 
     def has_counters(self, at: int) -> bool:
-        """Whether enough is left of the counters that the device consumes."""
+        """Whether the counters that the device consumes have enough left."""
         each = self.devices[at]
         if each.pool in self.overdrawn:
             return False
         return all(self.left[each.pool, counter] >= amount for counter, amount in each.device.counters)
 
     def has_amounts(self, at: int, amounts: Mapping[str, int]) -> bool:
-        """Whether enough is left of the device's capacities for these amounts."""
+        """Whether the device's capacities have enough left for these amounts."""
         return has_left(self.devices[at].device, self.used[at], amounts)
 
     def take(self, at: int, claim: int, amounts: Mapping[str, int]) -> None:

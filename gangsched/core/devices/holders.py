@@ -39,7 +39,7 @@ class Holders:
         return device in self._holders
 
     def held(self, pools: Sequence[Pool], without: frozenset[str] = frozenset()) -> Held:
-        """The devices of these pools that claims hold, but for some claims."""
+        """The devices of these pools that claims hold, except the claims `without`."""
         holders = self._holders
         return Held(
             result
@@ -52,7 +52,9 @@ class Holders:
         )
 
     def rival(self, claim: str, results: Sequence[DeviceResult], pools: Sequence[Pool]) -> str:
-        """Which of these devices of a claim, of these pools, others have as well, and that claim; "" for none."""
+        """Describe the first of these devices of a claim, in these pools, that another claim has as well; "" if there
+        is none.
+        """
         use = Use(pools, self.held(pools))
         index = {each.id: at for at, each in enumerate(use.devices)}
         for each in results:

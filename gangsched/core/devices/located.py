@@ -1,4 +1,4 @@
-"""What pods ask for in devices, and where; questions about the devices of several places at once."""
+"""Requests of pods for devices and the places of these devices; questions about several places at once."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ Located: TypeAlias = "tuple[DeviceKind, ClaimPlace]"
 
 
 class PlacedClaims(NamedTuple):
-    """Claims for which the plan chooses devices, usable on all of these nodes: those of a pod, or one that several
-    share. `order` is their place among all.
+    """Claims for which the plan chooses devices that are usable on all of `nodes`: those of one pod, or one claim that
+    several pods share. `order` is their position in the plan.
     """
 
     order: int
@@ -75,10 +75,10 @@ class PlanColumn:
 
 @dataclass(slots=True, eq=False)
 class KindColumn:
-    """Rooms of one kind by node, of which `array` has those of the nodes of a table, as of so many `changes`.
+    """Rooms of one kind by node; `array` has them for the nodes of `table`, as of change number `changes`.
 
-    `faults` are the nodes with one, some of them perhaps no more. `joint` are rooms of places that see pools of several
-    nodes, by node, and `uses` says whether the kind may use devices of a place.
+    `faults` are nodes that have or had a fault. `joint` are rooms of places that see pools of several nodes, by node,
+    and `uses` says whether the kind may use devices of a place.
     """
 
     rooms: dict[str, NodeRoom] = field(default_factory=dict)
@@ -113,7 +113,7 @@ def questions_about(
     classes: Mapping[str, DeviceClass],
     answers: SelectorAnswers,
 ) -> tuple[Questions, list[tuple[DeviceClaim, ...]]]:
-    """Questions about all devices of the places, and the claims of each item, which see those of their place."""
+    """Questions about all devices of the places, and the claims of each item, limited to the devices of its place."""
     places = dict.fromkeys(place for _, place in items)
     if len(places) == 1:
         pools = pools_at(items[0][1], dict.fromkeys(kind for kind, _ in items))
@@ -126,7 +126,7 @@ def questions_about(
 
 
 def may_use(questions: Questions, claim: DeviceClaim) -> bool:
-    """Whether some request matches a device, or is in error where there are some."""
+    """Whether some request matches a device, or fails although there are devices."""
     try:
         return any(
             # A request for all devices fails on such a pool, so the pod is affected even though nothing matches.
@@ -140,6 +140,6 @@ def may_use(questions: Questions, claim: DeviceClaim) -> bool:
 
 
 def home(placed: Sequence[Located]) -> str:
-    """The node that alone decides about devices of these pods; EVERY_NODE if there is none."""
+    """The only node whose devices these pods may use; EVERY_NODE if there may be several."""
     places = {place for _, place in placed}
     return next(iter(places)).node if len(places) == 1 and not any(place.views for place in places) else EVERY_NODE

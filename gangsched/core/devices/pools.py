@@ -159,16 +159,16 @@ class SliceIndex:
         return next(iter(named)) if named is not None and len(named) == 1 else ""
 
     def offered(self, node: str) -> int:
-        """An upper limit of the number of allocations of devices that slices allow on a node together."""
+        """Upper bound of the number of device allocations on a node."""
         # Not only the newest generation: an upper limit may be too large, and this is asked for every node.
         devices = [device for each in self._local.get(node, {}).values() for device in each.devices]
         return MANY if any(device.shared for device in devices) else len(devices) + self.offered_anywhere
 
     @property
     def offered_anywhere(self) -> int:
-        """The part of it that slices without a node allow.
+        """The part of `offered` that slices without a node name allow.
 
-        Every node has it, whichever of them such a slice is for: to find that out is left to the plans that need it.
+        It is added on every node; which nodes such a slice is for is left to the plans that need it.
         """
         devices, shared = self._unhomed
         return MANY if shared else devices
@@ -183,7 +183,7 @@ class SliceIndex:
         return (each for pool in sorted(self.joint) for each in self._pools[pool].values())
 
     def joint_scopes(self) -> dict[NodeScope, set[PoolId]]:
-        """The scopes of slices and devices of these pools, with their pools."""
+        """The scopes of slices and devices of joint pools (which several nodes reach), each with its pools."""
         found: dict[NodeScope, set[PoolId]] = defaultdict(set)
         for each in self._joint_slices():
             for scope in {each.scope, *(device.scope for device in each.devices if each.per_device)}:
@@ -193,11 +193,11 @@ class SliceIndex:
 
     @property
     def joint_devices(self) -> int:
-        """Number of devices of these pools."""
+        """Number of devices of joint pools."""
         return sum(self._devices[pool] for pool in self.joint)
 
     def with_counters(self) -> set[PoolId]:
-        """Those of these pools that have counters."""
+        """The joint pools that have counters."""
         return {(each.driver, each.pool) for each in self._joint_slices() if each.counters}
 
     def local_pools(self, name: str) -> tuple[Pool, ...]:
@@ -215,7 +215,7 @@ class SliceIndex:
         return self._sorted(self._reached(node), node)
 
     def joint_pools(self, node: Node) -> tuple[Pool, ...]:
-        """Those of them that belong to several nodes."""
+        """The pools that the node shares with others."""
         joint = {pool: slices for pool, slices in self._reached(node).items() if not self.home(pool)}
         return self._sorted(joint, node)
 

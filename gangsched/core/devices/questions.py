@@ -32,7 +32,7 @@ class Asked:
 class Questions:
     """Evaluates requests of claims on the devices of one node, which are those of `pools` in order.
 
-    `pools_of` are the pools of claims that see only a part of these, by id of the object: claims of several nodes.
+    If the claims are of several nodes, `pools_of[id(claim)]` are the pools that a claim sees.
     """
 
     pools: Sequence[Pool]

@@ -44,11 +44,11 @@ class Status(Enum):
 class DeviceSearch:
     """One search for devices of all claims of `pods`, in this order; `use` is restored unless it finds them.
 
-    `deepest` is the largest number of pods that had devices together. Nothing is tried twice: not two devices of which
-    swapping the units changes nothing, nor the pods that are left with units of states that were tried before. The
-    solution is still the first one in kube-scheduler's order: if it used the later of two such devices, swapping the
-    units would give an earlier one. `alike`: all pods ask the same; only their number is found then,
-    not all of their devices. Each pod has a claim.
+    `deepest` is the largest number of pods that had devices together. Nothing is tried twice: neither two
+    interchangeable devices, nor the same remaining pods with units in the same states. The solution is still the first
+    one in kube-scheduler's order: if it used the later of two such devices, swapping the units would give an earlier
+    one. `alike`: all pods have equal requests; then only their number is found, not all of their devices. Each pod has
+    a claim.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class DeviceSearch:
         self._values: list[list[list[Attribute]]] = [[[] for _ in claim.constraints] for claim in self._claims]
 
     def found(self) -> bool:
-        """Whether there is a solution, which is taken then. Raises DeviceFault and SearchEnded."""
+        """Whether there is a solution; its devices are then taken in `use`. Raises DeviceFault and SearchEnded."""
         return self._pod(0) is Status.FOUND
 
     def give_back(self) -> None:

@@ -92,8 +92,8 @@ class States:
         return len(self._requests) * len(self.questions.devices) // _QUESTIONS_A_STEP
 
     def at_most(self, claims: Iterable[DeviceClaim], pods: int) -> int:
-        """Upper bound of the number of pods with such claims that the devices suffice for, if each device is used
-        once. It is at least 1 if a selector cannot be evaluated, which kube-scheduler finds before it lacks devices.
+        """Upper bound of the number of pods with such claims that the devices suffice for, if each device is used once.
+        It is at least 1 if a selector cannot be evaluated, which kube-scheduler reports rather than a lack of devices.
         """
         places = [at for unit in self._units for at in unit]
         # One device may serve many pods then, so the number of devices is no bound.

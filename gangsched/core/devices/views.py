@@ -28,9 +28,7 @@ Matching: TypeAlias = Callable[[tuple[NodeSelectorTerm, ...] | None], Bools]
 
 
 class ClaimPlace(NamedTuple):
-    """Where a claim must be usable: with the devices of one node, unless that is "", and with those that all these
-    views have.
-    """
+    """Where a claim must be usable: on devices of `node`, "" for no node, and on devices that all `views` have."""
 
     node: str
     views: tuple[int, ...] = ()
@@ -79,7 +77,7 @@ class Views:
         return self._pools[views]
 
     def unread(self, nodes: Bools) -> list[int]:
-        """The views of these nodes whose pools were not asked for."""
+        """The views of these nodes whose pools were not read yet."""
         return [view for view in np.unique(self.of[nodes & self.sees]).tolist() if (view,) not in self._pools]
 
 
@@ -171,7 +169,7 @@ def _merged(parts: Sequence[Pool]) -> Pool:
 def reachable_from(devices: Iterable[PoolDevice], node: str) -> tuple[NodeSelectorTerm, ...] | None:
     """The nodes that can use all these devices, which were chosen on a node; None for every node.
 
-    As kube-scheduler has it: the node, if one of the devices is of a single node, else the requirements of all.
+    As in kube-scheduler: the node, if one of the devices is of a single node, else the requirements of all.
     """
     labels: dict[Requirement, None] = {}
     fields: dict[Requirement, None] = {}

@@ -103,7 +103,7 @@ class ReplicaCounts:
         return counted
 
     def of(self, key: PeerKey) -> SpreadCost:
-        """The costs for the peers with this key, after the moves that were followed. Later moves change the array."""
+        """The costs for the peers with this key, as of the last `follow`. Later moves change the array."""
         known = self._known.get(key)
         if known is None:
             known = self._known[key] = self._start(key)

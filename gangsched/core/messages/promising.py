@@ -9,27 +9,27 @@ from gangsched.model.text import counted, named
 
 
 def kept(number: int, nodes: Sequence[str], *, until_s: int, wall_s: int) -> str:
-    """Room is kept, until an epoch second; the time of day in UTC, with its date if that is not today."""
+    """State that room is kept until epoch second `until_s`: the time of day in UTC, with a date unless it is today."""
     return f"{_room(number)} is kept on {named(nodes)} until {time_of_day(until_s, wall_s)}"
 
 
 def released(number: int, nodes: Sequence[str], why: str) -> str:
-    """Room is kept no longer."""
+    """State that the room is no longer kept."""
     return f"{_room(number)} is no longer kept on {named(nodes)}: {why}"
 
 
 def time_over() -> str:
-    """The members did not come in time."""
+    """State that the members did not come in time."""
     return "they did not come within the wait time of the gang"
 
 
 def used_by_others(node: str) -> str:
-    """Pods use the room that need not respect the promise."""
+    """State that pods which need not respect the promise use the room."""
     return f"other pods use the room on node {node}"
 
 
 def node_gone(node: str) -> str:
-    """The node does not exist any more."""
+    """State that the node no longer exists."""
     return f"node {node} is gone"
 
 

@@ -230,5 +230,5 @@ class Attempt:
 
 
 def held(group: Group) -> list[tuple[Pod, str]]:
-    """The pods of the group that hold their nodes, with these."""
+    """The group's pods that hold nodes, each with its node."""
     return [(placement.pod, placement.node) for gang in group.gangs for placement in gang.held]

@@ -49,8 +49,8 @@ class Budgets:
         return [b for b, number in self.asked(pods).items() if number > max(0, self.left[b])]
 
     def most_broken(self, pods: Iterable[int]) -> tuple[str, int, int] | None:
-        """Of the budgets that evicting all these pods would violate, the one that allows too few by the most: its key,
-        what it allows, and what is asked of it.
+        """The budget that evicting all these pods would exceed by the most: its key, the disruptions it allows, and
+        those needed. None if none is exceeded.
         """
         asked, left = self.asked(pods), self.left
         broken = [(asked[b] - left[b], self.keys[b], left[b], asked[b]) for b in self.broken(pods)]

@@ -70,7 +70,7 @@ class TrialRounds:
 
     @property
     def have_work(self) -> bool:
-        """Whether the plan has work left for another round, and to say who is held back meanwhile."""
+        """Whether the plan has work left for another round, and for finding out who is held back meanwhile."""
         return self.ledger.work.left > LEFT_OVER + 2 * self.most_expensive
 
 

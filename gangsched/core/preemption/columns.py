@@ -46,7 +46,7 @@ NAMES_MORE = 100
 
 
 class PodRows(NamedTuple):
-    """What is read of the pods, `row[i]` of pod `i`. Nodes, gangs, schedulers and shapes are numbers of `Names`."""
+    """Columns read from the pods, `row[i]` from pod `i`. Nodes, gangs, schedulers and shapes are numbers of `Names`."""
 
     node: Ints
     gang: Ints

@@ -233,7 +233,7 @@ class Tally:
     """Totals in plain integers, updated while victims are dropped from the set one by one. `spare[k]`: places for
     members of kind k beyond the number needed.
 
-    Each victim of a thousand costs a few additions, where columns of all nodes would be added up again.
+    Dropping one of a thousand victims costs a few additions instead of new sums over all nodes.
     """
 
     def __init__(self, sums: NeededSums, free: Ints) -> None:

@@ -80,7 +80,9 @@ class PreemptionCandidate:
         return sorted({*self.singly, *(self.of.columns.gangs[g].id for g in whole)})
 
     def victims(self, overdue: Set[str]) -> dict[int, Victim]:
-        """The pods by number, and as what each is evicted (V6); `overdue` are uids of pods that overran (H11)."""
+        """The victims by number of the pod, with how each is evicted (V6); `overdue` are uids of pods that overran
+        (H11).
+        """
         columns, cores, chosen = self.of.columns, self.of.cores, set(self.cores)
         with_core = {i for core in chosen for i in cores.members(core)}
         found = {}

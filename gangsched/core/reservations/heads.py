@@ -71,10 +71,10 @@ class Head:
 
     @property
     def too_much_work(self) -> NotReserved:
-        """Why nothing is reserved if a plan does not have the work for it.
+        """The reason if a plan has too little work to decide about a reservation.
 
-        What was found about the devices of a node is kept, so that the next plan goes on from there. Without claims
-        nothing is kept, so that the next attempt waits for a change or a minute.
+        Results about the devices of a node are cached, so the next plan continues from there. For a head without claims
+        nothing is cached, so the next attempt waits for a change or a minute.
         """
         return SEARCHING if self.claims_devices else TOO_MUCH_WORK
 
@@ -96,8 +96,8 @@ def empty_ledger(snapshot: Snapshot, policy: GpuPolicy | None = None, work: Work
 def head_of(group: Group, choice: frozenset[str] = frozenset()) -> Head | None:
     """The group as a candidate for a reservation; None if it lacks no room, or waits for another group (D1).
 
-    Of a tree, only children that its minimum needs count (I9), whether or not the plan decides it: those of `choice`,
-    unless that is none any more, or those that come first.
+    Of a tree, only children that its minimum needs count (I9), whether or not the plan decides it: those of `choice`
+    while it is valid, else those that come first.
     """
     choice = choice if choice and is_choice(group, choice) else frozenset()
     return _head_of(needed_of_tree(group, choice), group, choice)

@@ -32,7 +32,7 @@ class Kept:
 
     `change[r][i]`: how much more room `nodes[i]` has at that time than now, for groups other than this head and the
     heads before it. A `fence` reserves whole nodes and has no start time. `missed`: its start time has passed, so
-    declared run times may have been false. On the nodes `devices` claims of the head will have devices.
+    declared run times may have been false. `devices` are the nodes where claims of the head will have devices.
     """
 
     group: str

@@ -40,7 +40,7 @@ class ReservationCache:
         return len(self.results)
 
     def clear(self) -> None:
-        """Forget everything, and with it the pods that are gone."""
+        """Drop everything, including references to deleted pods."""
         self.results.clear()
         self.columns, self.fitting = OccupantColumns(), (None, {})
 

@@ -124,7 +124,7 @@ def required_keys(group: Group, ledger: Ledger | None = None) -> tuple[tuple[str
 
 
 def in_domains(needs: Sequence[Need], group: Group, ledger: Ledger) -> tuple[Need, ...]:
-    """Yield each need with the node labels for which one domain must hold all of its pods."""
+    """Each need with the node labels for which one domain must hold all of its pods."""
     topology, must = required_keys(group)
     if not must:
         return tuple(needs)

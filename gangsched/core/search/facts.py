@@ -61,12 +61,12 @@ def packed(problem: PackingProblem, ledger: Ledger, most: float = inf, *, most_i
 
 
 def is_refuted_somewhere(start: Pattern, needs: Sequence[int], ledger: Ledger) -> bool:
-    """Whether a packing of as many pieces and needs was refuted before, be it on other nodes."""
+    """Whether a packing with equal pieces and needs was refuted before, on any nodes."""
     return (start, tuple(needs)) in ledger.table.packings.get(REFUTED_DEMANDS, {})
 
 
 def is_used_somewhere(start: Pattern, needs: Sequence[int], ledger: Ledger) -> bool:
-    """Whether a packing of as many pieces and needs was used before, be it on other nodes."""
+    """Whether a packing with equal pieces and needs was used before, on any nodes."""
     used = (each.problem for each in ledger.table.packings.get(UNDER_WAY, {}).values() if each.is_used)
     return any((each.start, each.needs) == (start, tuple(needs)) for each in used)
 

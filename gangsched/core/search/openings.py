@@ -42,8 +42,8 @@ def _completed(begun: Counts, limits: Counts, alone: Sequence[bool], above: Coun
 
 
 def ways(sizes: Sequence[int], total: int) -> Iterator[Counts]:
-    """All combinations of kinds with these sizes whose total is `total`, those first with most pieces of the first
-    kinds.
+    """All combinations of kinds with these sizes whose total is `total`; those with most pieces of the first kinds come
+    first.
     """
     behind = [0]  # pieces of all later kinds, by the number of kinds that are left
     for size in reversed(sizes):

@@ -1,4 +1,4 @@
-"""Parts of a tree as slices: what requires domains is packed exactly, beside what does not (I9).
+"""Parts of a tree as slices: gangs that require domains are packed exactly, together with those that do not (I9).
 
 Invariant: each gang of the parts is in exactly one entry. A part that requires a domain is one slice, with a slice
 inside it for each part of it that requires a smaller one; members that run pin their part instead.
@@ -39,7 +39,7 @@ class PackedPart:
 
 
 def kinds_in_packing(part: Part, gangs: Mapping[str, Gang], table: NodeTable) -> int | None:
-    """How many kinds of pods and slices a part is in a packing beside others; None if it cannot be packed."""
+    """Number of kinds of pods and slices that a part adds to a packing; None if it cannot be packed."""
     own = [gangs[each] for each in gangs_of(part)]
     if any(gang.constraints.same_product for gang in own):
         return None
@@ -58,8 +58,8 @@ def kinds_in_packing(part: Part, gangs: Mapping[str, Gang], table: NodeTable) ->
 def entries_of(
     parts: Sequence[Part], gangs: Mapping[str, Gang], lacks: Mapping[str, int], table: NodeTable
 ) -> list[PackedPart] | None:
-    """The gangs of these parts as a packing places them, each with as many members as it `lacks`; None if it cannot,
-    since levels are not nested or there are too many ways to choose members.
+    """The gangs of these parts as a packing places them, each with as many members as it `lacks`. None if levels are
+    not nested or there are too many ways to choose members.
     """
     found: list[PackedPart] = []
     open_parts: list[tuple[Part, tuple[str, ...], Pins]] = [(part, (), ()) for part in reversed(parts)]
@@ -106,7 +106,7 @@ def layers_in(slice_: Slice) -> Iterator[tuple[str, ...]]:
 
 
 def signature(slice_: Slice) -> Hashable:
-    """Equal for slices of which a packing may take one for the other."""
+    """A key that is equal for slices that are interchangeable in a packing."""
     parts = frozenset(Counter(map(signature, slice_.parts)).items())
     return slice_.key, parts, frozenset(Counter(pod.shape for pod in slice_.own).items())
 

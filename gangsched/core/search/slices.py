@@ -1,8 +1,8 @@
 """Slices: members of a gang that must be together, and the domains that running members determine for the others.
 
-Invariant: every waiting member is in exactly one unit: a slice, or what waits of a slice that runs in part. Slice i of
-a layer of size k consists of the existing members with index i·k to i·k + k - 1. Members without indexes fill slices in
-placing order, starting with slices that have running members.
+Invariant: every waiting member is in exactly one unit: a slice, or the waiting part of a partly running slice. Slice i
+of a layer of size k consists of the existing members with index i·k to i·k + k - 1. Members without indexes fill slices
+in placing order, starting with slices that have running members.
 """
 
 from __future__ import annotations

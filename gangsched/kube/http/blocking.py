@@ -78,7 +78,7 @@ class BlockingClient:
         return [item for page in self.pages(path, **query) for item in msgspec.json.decode(page).get("items") or ()]
 
     def gets(self, paths: Sequence[str]) -> list[Any]:
-        """GET several paths at a time; yield the body of each, or the Fault of one that failed."""
+        """GET several paths at a time; return the body of each, or the Fault of one that failed."""
         from concurrent.futures import ThreadPoolExecutor
 
         def one(path: str) -> Any:

@@ -1,4 +1,4 @@
-"""When devices are to be read: not before a pod needs some, so that clusters without them pay nothing."""
+"""When to start reading devices: not before a pod needs some, so that clusters without them pay nothing."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ClaimWatch:
         self._served: set[str] = set()
 
     def take(self, message: Message) -> None:
-        """Look at a message until devices are read."""
+        """Inspect a message; no effect once devices are read."""
         one = (message.item,) if isinstance(message, Applied) else ()
         for item in message.items if isinstance(message, Replaced) else one:
             if isinstance(item, Pod):

@@ -78,7 +78,7 @@ class TokenBuckets(Generic[K]):
         return left_s if left_s > INSTANT_S else 0.0
 
     def take(self, key: K) -> None:
-        """Take a token, even if none is available yet."""
+        """Take a token; if none is available, the next one is delayed accordingly."""
         if not self._rate.every_s:
             return
         now_s = self._now()

@@ -134,11 +134,11 @@ class NominationRecord:
 
     @property
     def marked_first(self) -> Collection[Victim]:
-        """The victims of which a restart must know before the first of them is evicted (V13, V24).
+        """The victims that must be marked before the first of them is evicted, so that a restart knows them (V13, V24).
 
-        Of single pods it need not: half of their evictions leave no gang below its minimum, and the next process
-        chooses the rest of them again, since where pods are gone the fewest are left to evict. A write and a watch
-        event for each victim are spared, in waves that the API server limits. Only marked pods may be deleted.
+        Single pods need no mark: if only half of them are evicted, no gang is below its minimum, and the next process
+        chooses the others again, since fewest are left to evict where pods are gone. That saves a write and a watch
+        event per victim in waves that the API server limits. Only marked pods may be deleted.
         """
         singly = all(victim.kind is UnitKind.POD for victim in self.victims.values())
         return () if singly and not self.breaks_budgets else self.victims.values()
@@ -163,7 +163,7 @@ class NominationRecord:
         self.unanswered = {uid for uid in uids if self.victims[uid].is_of_whole}
 
     def settle(self, uid: str, result: EvictionResult) -> None:
-        """Record what became of an ordered eviction."""
+        """Record the result of an ordered eviction."""
         self.fates[uid] = FATES.get(result, Fate.MARKED)
         self.unanswered.discard(uid)
 

@@ -91,9 +91,9 @@ def chosen_gangs(group: GroupRecord, have: Container[str], registry: Registry) -
 
 
 def is_whole(group: GroupRecord, registry: Registry) -> bool:
-    """Whether every gang of the group has been permitted and is whole; of a tree, as many as its minimum.
+    """Whether every gang of the group has been permitted and is whole; of a tree, as many as its minimum needs.
 
-    Of the records: a verdict that has just been committed is not in the views before the next refresh.
+    It reads the records: a verdict that has just been committed is not in the views before the next refresh.
     """
 
     def has_all(gang_id: str) -> bool:
@@ -155,7 +155,7 @@ def _may_replace(member: Member, nominee: Nominee) -> bool:
 
 
 def nameless(victims: Iterable[Victim], group_id: str, registry: Registry) -> list[Victim]:
-    """Those of whom the group may learn no name, since it is not wholly in their namespace (V22)."""
+    """The victims whose names the group may not see, since it is not wholly in their namespace (V22)."""
     gangs = registry.groups[group_id].gangs if group_id in registry.groups else ()
     namespaces = {registry.gangs[gang_id].namespace for gang_id in gangs}
     return [victim for victim in victims if namespaces != {victim.namespace}]

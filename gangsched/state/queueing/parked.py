@@ -86,7 +86,7 @@ class _Waiting:
 
     @property
     def least(self) -> int:
-        """The fewest pods that anybody needs room for."""
+        """The fewest pods that any group needs room for."""
         return min(kind.counts[self.room] for kind in self.by_kind)
 
     @property

@@ -71,7 +71,7 @@ class Queue:
         (self._active.add if group.queue is QueueState.ACTIVE else self._active.discard)(group.id)
 
     def activate(self, group: str, cause: QueueCause) -> None:
-        """Make a group ready, unless it backs off; nothing if it is gone."""
+        """Make a group ready, unless it backs off; no effect if it is gone."""
         if (record := self._groups.get(group)) is not None:
             self._become(record, cause)
             self.parked.remove(record)

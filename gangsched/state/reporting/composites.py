@@ -27,7 +27,9 @@ INVALID = "Invalid"
 
 
 def composites(group: GroupRecord, registry: Registry) -> Iterator[tuple[str, Composite | None]]:
-    """The composites with an object of which a group tells, by id: those of its tree, or those above a refused gang."""
+    """The composites with an object on which a group is reported, by id: those of its tree, or those above a refused
+    gang.
+    """
     if group.tree is not None:
         found: list[tuple[str, Composite | None]] = [(each.id, each) for each in composites_of(group.tree)]
     else:

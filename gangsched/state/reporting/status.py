@@ -98,8 +98,8 @@ def status(
     """The whole status to store, as JSON of a merge patch.
 
     A native PodGroup has no counts, and other components write conditions to it (kube-scheduler's DisruptionTarget), so
-    the strategic merge patch for it includes only gangsched's own condition types. `told` are types written since
-    `pod_group` was read. `reserved` is the condition of that type; without it the stored one stays.
+    the strategic merge patch for it includes only gangsched's own condition types. `told` are condition types written
+    since `pod_group` was read. `reserved` is the condition `Reserved`; if it is None, the stored one stays.
     """
     count = counts(record)
     conditions = stored_conditions(pod_group.status)
@@ -169,7 +169,7 @@ def _facts(
 
 
 def as_conditions(facts: Mapping[str, Fact], pod_group: PodGroup, wall: str) -> list[Condition]:
-    """The conditions of an object that say these facts, by type."""
+    """The conditions of an object that state these facts, by type."""
     return [
         Condition(
             type=kind,

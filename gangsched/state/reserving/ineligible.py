@@ -53,7 +53,7 @@ class Ineligible:
         return {group.id for group in self._ineligible}
 
     def put(self, group: GroupRecord, why: NotReserved, shapes: frozenset[Shape]) -> None:
-        """Record why a group cannot be a head, which is none any more."""
+        """Record why a group is no longer eligible as a head."""
         group.ineligible = Ineligibility(why, shapes)
         self._ineligible.add(group)
         self._due.set(group.id, why.until_s)
@@ -65,7 +65,7 @@ class Ineligible:
             group.entitle(EntitlementCause.CHANGED)
 
     def end(self, group: GroupRecord) -> None:
-        """Drop why the group cannot be a head; the caller changes its entitlement."""
+        """Drop the reason why the group cannot be a head; the caller changes its entitlement."""
         self._due.drop(group.id)
         self._ineligible.discard(group)
         group.ineligible = None

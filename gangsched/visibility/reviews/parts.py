@@ -23,8 +23,8 @@ def parts_of(
 ) -> list[Json]:
     """The parts of a tree, each before those below it; none without a tree.
 
-    `nodes` are the nodes of placed pods by uid, and `shown` makes a sentence one for the user, who may see labels of
-    nodes if there is a `snapshot`.
+    `nodes` are the nodes of placed pods by uid, and `shown` adapts a sentence to the user, who may see labels of nodes
+    if there is a `snapshot`.
     """
     if group.tree is None:
         return []

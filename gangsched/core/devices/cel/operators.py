@@ -56,7 +56,7 @@ def equal(left: Value, right: Value, charge: Charge) -> bool:
     """CEL's equality: values of different types differ, except that numbers of different types may be equal.
 
     Each pair of items is charged, because lists that contain the same list twice, 40 levels deep, have 2^40 pairs.
-    Raises SelectorError if quantity or version on the left are compared with something else.
+    Raises SelectorError if a quantity or version on the left is compared with another type.
     """
     if left is None or right is None:
         return left is right

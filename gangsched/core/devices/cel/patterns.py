@@ -52,8 +52,8 @@ class Pattern:
     """A compiled pattern.
 
     `size` counts its states, the transitions between them, and the parts of the pattern, some of which have no state.
-    `takes[state]` are the limits of the ranges of characters with which it goes to `then[state]`. A state without
-    ranges is left at once, to `skips[state]`, if its `guard` holds.
+    `takes[state]` has the bounds of the character ranges that lead to `then[state]`. A state without ranges goes to
+    `skips[state]` without a character, if its `guard` holds.
     """
 
     def __init__(self, source: str) -> None:

@@ -1,7 +1,7 @@
 """The syntax tree of a selector.
 
 Invariant: macros have their own kinds of nodes. A chain of `&&` or of `||` is one node, so that a long chain does not
-make the tree high. No tree is higher than `DEEPEST`.
+make the tree deep. No tree is deeper than `DEEPEST`.
 """
 
 from __future__ import annotations

@@ -23,8 +23,8 @@ def allocating(
     classes: Mapping[str, DeviceClass],
     consumer: GroupConsumer | None = None,
 ) -> Selection:
-    """The decision to allocate devices, which can be used where `required` says, to a claim; `consumer` is the PodGroup
-    that it is reserved for, if not for the pod.
+    """The decision to allocate these devices to a claim; `required` selects the nodes that can use them, and `consumer`
+    is the PodGroup that the claim is reserved for, if not for the pod.
     """
     assert claim.asks is not None
     # The search names shares by request and number; the API wants a UUID, which must be the same in each attempt.
@@ -51,7 +51,7 @@ def allocating(
 def following(
     claim: ResourceClaim, required: tuple[NodeSelectorTerm, ...] | None, consumer: GroupConsumer | None = None
 ) -> Selection:
-    """The decision that a pod uses a claim whose devices are allocated for another pod, for which it waits."""
+    """The decision to let a pod use, and wait for, a claim whose devices are allocated for another pod."""
     return Selection(
         namespace=claim.namespace,
         name=claim.name,

@@ -29,8 +29,8 @@ INVALID_POOLS = "invalid resource pools were encountered"
 
 
 class WantedOnNodes(NamedTuple):
-    """`claims` of a pod for which devices are still to be chosen on these nodes, all nodes for None, asking for `kind`,
-    which is None if it needs no devices there.
+    """`claims` of a pod for which devices are still to be chosen on `nodes`, None for all. `kind` is what they request,
+    None if the pod needs no devices there.
     """
 
     nodes: Bools | None
@@ -43,11 +43,11 @@ class WantedOnNodes(NamedTuple):
 
 
 class WantedDevices(NamedTuple):
-    """What a pod wants, by node: nodes that are none of `on` are closed to it.
+    """Devices that a pod needs, by node; it cannot use nodes outside `on`.
 
-    Of claims that it shares, and that have devices already: the node of those whose devices are of one node, None
-    without any, -1 for several; the nodes that are `required` by decisions of plans before; and the keys of those that
-    may be used on `other` nodes, too.
+    The rest is about shared claims that have devices already. `at` is the node of devices that belong to one node, None
+    for none, -1 for several. `required` are the nodes selected in earlier plans, and `other` the keys of claims that
+    can be used on other nodes, too.
     """
 
     on: tuple[WantedOnNodes, ...] = (WantedOnNodes(None, (), None),)
@@ -329,7 +329,9 @@ def _open(extended: OnNodes | None) -> ResourceClaim | None:
 
 
 def without_devices(nodes: Bools, devices: DeviceUse) -> Iterator[RefusedNodes]:
-    """The reason of nodes that lack devices for a pod, of those whose pools were read; as by kube-scheduler."""
+    """The refusal of nodes that lack devices for a pod, worded as in kube-scheduler; only of nodes whose pools were
+    read.
+    """
     invalid = devices.invalid
     yield RefusedNodes(INVALID_POOLS, nodes & invalid)
     yield RefusedNodes(NO_DEVICES, nodes & ~invalid)

@@ -22,7 +22,7 @@ Served = tuple[tuple[ExtendedResource, str], ...]
 
 
 class ExtendedNeed(NamedTuple):
-    """The claim for a pod's extended resources; `claim` is the one that an earlier attempt created, None for none."""
+    """What a pod needs for its extended resources; `claim` was created by an earlier attempt, None for none."""
 
     namespace: str
     name: str
@@ -44,7 +44,7 @@ class OnNodes(NamedTuple):
 
 
 def extended_need(pod: Pod, use: ClaimUse, storage: Storage) -> ExtendedNeed:
-    """What the pod needs beyond nodes that offer its extended resources by themselves."""
+    """The extended resources of a pod that a DeviceClass serves, and the claim for them if it exists already."""
     classes: Mapping[str, str] = storage.allocator.extended if storage.allocator is not None else {}
     served = tuple((each, classes[each.name]) for each in pod.shape.extended if each.name in classes)
     return ExtendedNeed(pod.namespace, use.name, served, storage.devices.get(use.key(pod.namespace)))
@@ -58,7 +58,7 @@ class ExtendedClaims:
     masks: Mapping[str, Bools]
 
     def by_node(self, need: ExtendedNeed) -> Iterator[OnNodes]:
-        """Disjoint sets of nodes, together all on which the pod can run, with the claim on each."""
+        """Disjoint sets of nodes that together cover all nodes the pod can run on, with the claim on each."""
         for nodes, served in self._parted(need.served):
             claim = need.claim
             if not served:
@@ -92,7 +92,7 @@ class ExtendedClaims:
 
 
 def is_as_made(claim: ResourceClaim, made: MadeClaim) -> bool:
-    """Whether the claim requests just what gangsched would request."""
+    """Whether the claim requests exactly what gangsched would request."""
     asks = claim.asks
     if asks is None or asks.unknown or asks.constraints:
         return False

@@ -82,9 +82,8 @@ class Taken:
 class StorageUse:
     """Claims in use, volumes picked and disks attached at this point of the plan.
 
-    `needs` looks up the requirements of a pod's claims, and `reachable` the nodes that match terms. Both are objects of
-    their own: with methods in their place each plan would be a cycle of references, and to collect those of 50 plans
-    takes as long as a plan.
+    `needs` looks up the requirements of a pod's claims, and `reachable` the nodes that match terms. Both are separate
+    objects: with bound methods each plan would be a reference cycle, and collecting 50 of them takes as long as a plan.
     """
 
     def __init__(
