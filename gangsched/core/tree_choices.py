@@ -263,7 +263,7 @@ class TreeParts:
 
 
 def needed(group: Group, choice: Set[str] = frozenset()) -> Group:
-    """The gangs that the minimum of a tree needs, as a group of which all start together.
+    """The gangs that the minimum of a tree needs, as a group that starts as a whole.
 
     Only these preempt and get reservations. They are those of the children that come first, or of another `choice`. A
     group that is not a tree is returned unchanged.

@@ -117,13 +117,13 @@ class NotEntitled(StrEnum):
     """Why a group that waits for room has no reservation (H3, H5, H7)."""
 
     IMPOSSIBLE = "it would not start even on an empty cluster"
-    SEARCHING = "when enough devices will be free for it is still being computed"
+    SEARCHING = "the time when enough devices will be free is still being computed"
     TOO_MUCH_WORK = "its start time takes longer to compute than one scheduling cycle; the next attempt is in a minute"
     TOO_YOUNG = "it needs less than one node and has not waited long enough"
     NAMESPACE = "its namespace has reached its maximum number of reservations"
     LATER = "older gangs use all reservations"
     NO_TIME = "running pods declare no run times, and it has not waited long enough to reserve whole nodes"
-    SHARE = "the other reservations already cover half of these accelerators"
+    SHARE = "other reservations already cover half of the accelerators of this kind"
     REFUSED = "it did not start although the nodes reserved for it were empty"
     FENCE_OVER = "its earlier reservation has expired"
 

@@ -89,8 +89,7 @@ def is_allocated(selection: Selection, waiting: Mapping[str, Member], storage: S
 
 
 def idle(members: Iterable[Member], storage: StorageCache) -> Iterator[tuple[Member, list[Selection]]]:
-    """Allocated claims that only these members use, none of whom has a node, and claims that were created for them, by
-    member.
+    """Allocated claims that only these members use, none of which has a node, and claims created for them, by member.
 
     They are left from a start that failed or was interrupted, or were allocated for a pod that is gone.
     """

@@ -1,9 +1,10 @@
-"""The record of one group: what is known of it between plans, its place in the queue, and the table of transitions.
+"""The record of one group: everything known about it between plans, its place in the queue, and the table of
+transitions.
 
-Invariant: what is known of a group is in its record and goes with it. Other modules keep ids of groups only as indexes
-of records, in the order that they need; `validate` recounts each of them. A group is in exactly one state of the queue,
-`TABLE` has every allowed transition, and only `Queue` makes one. Whether a group holds, has yielded, is nominated or is
-being preempted is independent of the queue: a parked group may be all of these.
+Invariant: everything known about a group is in its record and is dropped with it. Other modules keep ids of groups only
+as indexes of records, in the order that they need; `validate` recounts each of them. A group is in exactly one state of
+the queue, `TABLE` has every allowed transition, and only `Queue` makes one. Whether a group holds, has yielded, is
+nominated or is being preempted is independent of the queue: a parked group may be all of these.
 """
 
 from __future__ import annotations
@@ -47,12 +48,12 @@ class QueueCause(StrEnum):
 
     # It is planned again.
     CHANGED = "the group changed"
-    NODE_MOVED = "a node of its pods came, went or has other labels"
+    NODE_MOVED = "a node of its pods was added, removed or relabelled"
     ROOM_FREED = "capacity was freed"
     NEXT_IN_LINE = "a group before it left capacity"
     RESERVED_ROOM_FREED = "capacity that is reserved for it was freed"
     RESERVATIONS_CHANGED = "reservations before it changed"
-    PREEMPTION_MAY_HELP = "what it may preempt changed"
+    PREEMPTION_MAY_HELP = "the pods that it may preempt changed"
     OVERRUN = "a pod exceeded its run time on its reserved capacity"
     LOWER_WAITS = "a group of lower priority began to wait"
     HOLDS_CHANGED = "its holds were lost or may move"
@@ -61,14 +62,14 @@ class QueueCause(StrEnum):
     EVICTION_CHANGED = "the eviction of its members began or ended"
     NOT_COMMITTED = "the state changed during the plan"
     NOT_FINISHED = "the plan had no work left for it"
-    DUE = "its time came"
+    DUE = "it is due"
     TOLD_FALSELY = "its message is outdated"
-    SAFETY_NET = "it was parked for long"
+    SAFETY_NET = "it was parked for too long"
     # It backs off, or no longer does.
     BIND_FAILED = "a bind failed"
     CLAIMS_LATE = "its claims were not bound in time"
     BACK_OFF_OVER = "its back-off is over"
-    REGROUPED = "it was formed anew"
+    REGROUPED = "it was formed again"
     # It waits, or has nothing to do.
     DECIDED = "a plan decided it"
     NOTHING_WAITS = "none of its pods waits"
@@ -110,11 +111,11 @@ class EntitlementCause(StrEnum):
     """Why the entitlement of a group changes."""
 
     REFUSED = "refused for room"
-    CHANGED = "the group changed, or was decided otherwise"
+    CHANGED = "the group changed, or another decision was made"
     FIRST = "among the first"
-    PASSED = "others come before it"
+    PASSED = "other groups come before it"
     EXCLUDED = "it may not be a head"
-    ALLOWED = "what kept it from being a head is over"
+    ALLOWED = "the reason why it was no head is gone"
 
 
 ENTITLEMENTS: Mapping[Entitlement, Mapping[EntitlementCause, Entitlement]] = {

@@ -103,7 +103,7 @@ def _tree(wanted: Wanted, defaults: GangDefaults, policy: GpuPolicy, created_s: 
     groups = dict.fromkeys(registry.group_of[gang] for gang in gangs)
     refusal = next((why for each in groups if (why := registry.groups[each].refusal) is not None), None)
     if len(groups) > 1 and refusal is None:
-        refusal = Refusal(Reason.INVALID_GANG, f"the parts form {len(groups)} trees, and a review is about one")
+        refusal = Refusal(Reason.INVALID_GANG, f"the parts form {len(groups)} trees, but a review is about one")
     if refusal is None:
         return Hypothetical(replace(registry.group(next(iter(groups)), 0.0), id=wanted.id, minimum=None), problems, ())
     views = tuple(registry.view(gang) for gang in gangs)

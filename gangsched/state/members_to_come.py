@@ -1,5 +1,5 @@
-"""The members of a gang that are to come: who they are before a start, and which room is left for them after it
-(semantics B8).
+"""Members to come: who they are before the start of their gang, and which room is left for them after it (semantics
+B8).
 
 Invariant: derived from the record of the gang alone. The room is in the stamp of the Permit, which the API server
 stores in the same write as the bind, so a restart finds it.
@@ -184,7 +184,7 @@ def _like(first: Shape, requests: ResourceVector, policy: GpuPolicy) -> Shape:
 
 def _unknown(record: GangRecord, number: int) -> Problem:
     text = (
-        f"No room is kept for the {number} members to come of gang {record.id}, because it is not known what they ask "
-        "for: set minResources in its PodGroup."
+        f"No room is kept for the {number} members to come of gang {record.id}, because their requests are "
+        "unknown: set minResources in its PodGroup."
     )
     return Problem(keys.LWS_SIZE, "", "no room", text)

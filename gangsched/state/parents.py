@@ -196,7 +196,7 @@ class Parents:
         # Of a tree they would have to be searched for all gangs at once; ignored, they would be so silently.
         only_of_gangs = {"slices": spec.constraints.slices, "preferred topology": spec.constraints.preferred}
         if stated := [name for name, value in only_of_gangs.items() if value]:
-            text = f"{of}, states {' and '.join(stated)}, which only gangs with pods may: move it to them, or remove it"
+            text = f"{of}, sets {' and '.join(stated)}, which only gangs with pods may set: move or remove it"
             return Refusal(Reason.UNSUPPORTED, text)
         if pod_group is not None and pod_group.invalid:
             return _invalid(f"{of}: {'; '.join(pod_group.invalid)}")

@@ -66,7 +66,7 @@ class RoomToCome:
                 self._show(gang_id, record, places)
 
     def look(self, nodes: Set[str]) -> None:
-        """End promises on these nodes, whose pods changed, that cannot be kept any more."""
+        """End promises on these nodes that can no longer be kept, because the nodes' pods changed."""
         for node in sorted(nodes & self._of_node.keys()):
             groups = [self._registry.group_of.get(gang_id, "") for gang_id in self._of_node[node]]
             if any(map(self._registry.is_touched, filter(None, groups))):

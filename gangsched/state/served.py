@@ -1,7 +1,7 @@
 """Extended resources that device classes serve: which pods need a claim for them, and what nodes offer of them.
 
-Invariant: a node offers such a resource either by itself, from a device plugin, or through its devices. Of devices the
-columns have an upper limit, so that sums about rooms stay true; which of them a pod gets is decided by `core.devices`.
+Invariant: a node offers such a resource either by itself, from a device plugin, or through its devices. For devices the
+columns have an upper limit, so that what totals refute is refuted; `core.devices` decides which devices a pod gets.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class ServedResources:
         self._devices.pop(node, None)
 
     def offered(self, node: Node) -> Mapping[str, int]:
-        """What the node offers, with its devices as resources that they serve."""
+        """What the node offers, including its devices, as the resources that they serve."""
         offered = dict(node.allocatable)
         # Where a device plugin offers it, kube-scheduler takes that and no device, too.
         through = [name for name in self.names if not offered.get(name)]

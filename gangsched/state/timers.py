@@ -61,7 +61,7 @@ class Timers:
         return list(iter(partial(self.take_next, now_s), None)) if self._heap else []
 
     def take_next(self, now_s: float) -> str | None:
-        """The key whose time came first, whose time is removed; None if none is due."""
+        """Remove and return the key whose time came first; None if none is due."""
         at_s = self.next_s()
         if at_s is None or at_s > now_s:
             return None

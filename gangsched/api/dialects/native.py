@@ -69,7 +69,7 @@ class _GroupSpec(DialectSpec):
         if any((self.scheduling_constraints or {}).values()) and not topology:
             # All or nothing: a constraint that is read in part would place the gang where it must not be.
             fields.insert(0, "schedulingConstraints")
-        unread = () if isinstance(parent, str | None) else (f"spec.{PARENT} {quoted(parent)} of {where} is no name",)
+        unread = () if isinstance(parent, str | None) else (f"spec.{PARENT} {quoted(parent)} of {where} is not a name",)
         return Declared(
             indivisible=mode == "PodGroup" or (isinstance(mode, dict) and "all" in mode),
             disrupted_singly=mode == "Pod" or (isinstance(mode, dict) and "single" in mode),

@@ -26,7 +26,7 @@ HYPER_NODES: Final = "gangsched does not support HyperNodes"
 
 @dataclass(slots=True)
 class Read:
-    """What a PodGroup declares in `subGroupPolicy`, and sentences about what is wrong with it."""
+    """The entries of `subGroupPolicy`, and sentences about its errors."""
 
     sub_groups: tuple[SubGroups, ...] = ()
     invalid: list[str] = field(default_factory=list)
@@ -35,7 +35,7 @@ class Read:
 
 
 def read_sub_groups(policy: Sequence[Any], where: str, min_member: int) -> Read:
-    """Read the entries of a policy; `where` names the PodGroup, of which `min_member` pods are needed in all."""
+    """Read the entries of a policy; `where` names the PodGroup, whose minimum is `min_member`."""
     read, of = Read(), f"subGroupPolicy of {where}"
     if len(policy) > MOST_ENTRIES:
         read.invalid.append(f"{of} has {len(policy)} entries, and at most {MOST_ENTRIES} are supported: remove some")
@@ -52,8 +52,8 @@ def read_sub_groups(policy: Sequence[Any], where: str, min_member: int) -> Read:
         found = [msgspec.structs.replace(found[0], min_groups=groups)]
     elif needed < min_member and found:
         read.unsupported.append(
-            f"the sub groups that {of} requires have {needed} pods, and minMember is {min_member}: gangsched cannot "
-            f"choose which entry has more of them; set minSubGroups for {min_member} pods, or lower minMember"
+            f"the sub groups that {of} requires have {needed} pods, fewer than minMember {min_member}: gangsched "
+            f"cannot choose an entry for the others; set minSubGroups for {min_member} pods, or lower minMember"
         )
     if not read.invalid:
         read.sub_groups = tuple(found)
@@ -129,12 +129,12 @@ def _selector(stated: Any) -> Selector:
     if stated is None:
         raise BadValue("labelSelector is missing; an empty one, {}, selects all pods")
     if not isinstance(stated, Mapping):
-        raise BadValue(f"labelSelector {quoted(stated)} is no label selector; an empty one, {{}}, selects all pods")
+        raise BadValue(f"labelSelector {quoted(stated)} is not a label selector; an empty one, {{}}, selects all pods")
     if unknown := stated.keys() - {"matchLabels", "matchExpressions"}:
         raise BadValue(f"labelSelector has the unknown field {quoted(min(map(str, unknown)))}")
     labels, expressions = stated.get("matchLabels") or {}, stated.get("matchExpressions") or []
     if not isinstance(labels, Mapping) or not all(isinstance(text, str) for each in labels.items() for text in each):
-        raise BadValue(f"matchLabels {quoted(labels)} are no labels")
+        raise BadValue(f"matchLabels {quoted(labels)} are not labels")
     if not isinstance(expressions, list):
         raise BadValue(f"matchExpressions {quoted(expressions)} is not a list")
     equal = [Requirement(key, "In", (value,)) for key, value in sorted(labels.items())]
@@ -146,7 +146,7 @@ def _requirement(stated: Any) -> Requirement:
     key, operator, values = found.get("key"), found.get("operator"), found.get("values") or []
     is_read = isinstance(key, str) and operator in OPERATORS and isinstance(values, list)
     if not is_read or not all(isinstance(value, str) for value in values):
-        raise BadValue(f"{quoted(stated)} in matchExpressions is no requirement")
+        raise BadValue(f"{quoted(stated)} in matchExpressions is not a requirement")
     if bool(values) != (operator in {"In", "NotIn"}):
         raise BadValue(f"{quoted(stated)} in matchExpressions has {'' if values else 'no '}values with {operator}")
     return Requirement(str(key), str(operator), tuple(values))

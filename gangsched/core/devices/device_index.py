@@ -2,8 +2,8 @@
 has devices for.
 
 Invariant: a cached result about a node is used while its pools, and the claims that hold their devices, are unchanged.
-State changes only by `apply`, `drop`, `rule` and `hold`. What depends on pools that several nodes reach is forgotten
-when any of these pools changes (`_forget_joint`).
+State changes only by `apply`, `drop`, `rule` and `hold`. Results about joint pools, which several nodes reach, are
+dropped when any of them changes (`_forget_joint`).
 """
 
 from __future__ import annotations
@@ -374,7 +374,7 @@ class DeviceIndex:
         return not self.slices.joint or (self._viewed is table and self._views is not None)
 
     def views(self, table: NodeTable, matching: Matching) -> Views | None:
-        """What nodes see of pools that several nodes reach; None if there are none."""
+        """The nodes' views of joint pools, which several nodes reach; None if there are none."""
         if not self.slices.joint:
             return None
         if self._viewed is not table or self._views is None:

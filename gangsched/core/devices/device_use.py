@@ -339,7 +339,7 @@ class DeviceUse:
     # --- claims that other pods share -------------------------------------------------------------------------------
 
     def joins(self, claims: tuple[str, ...], kind: DeviceKind | None, wanted: Ints) -> Bools:
-        """`joins[node]`: claims that the plan has placed can be used there, too, beside one more pod of the kind.
+        """`joins[node]`: claims that the plan has placed can be used there, too, with one more pod of the kind.
 
         Searched on nodes where pods are `wanted`.
         """
@@ -362,7 +362,7 @@ class DeviceUse:
         return found
 
     def room_together(self, kind: DeviceKind, room: Ints) -> Ints:
-        """`together[node]`: pods with room there, and on other nodes where one claim of the kind is usable, too."""
+        """`together[node]`: pods with room there, and on nodes where one claim of the kind is usable, too."""
         views = self._views
         if views is None or not self.is_shared(kind):
             return room

@@ -1,7 +1,7 @@
-"""What nodes see of pools that several nodes reach.
+"""Views: what a node can use of joint pools, which several nodes reach.
 
-Invariant: nodes that see the same devices of such pools have the same view, so that all of them are searched once. Pods
-on nodes whose views are not connected cannot take devices or counters from each other.
+Invariant: nodes that can use the same devices of joint pools have the same view, so that all of them are searched once.
+Pods on nodes whose views are not connected cannot take devices or counters from each other.
 """
 
 from __future__ import annotations

@@ -210,7 +210,7 @@ def waiting_for_members(gang: Gang) -> Refusal:
 
 
 def waiting_for_more(gang: Gang, lack: int) -> Refusal:
-    """Refusal of a gang that has enough members, of which too few count by its match policy (semantics B1)."""
+    """Refusal of a gang that has enough members, but too few that its match policy counts (semantics B1)."""
     policy = gang.match_policy.value
     text = f"waiting for members of gang {gang.id}, whose match policy {policy} counts only some of the existing ones"
     return Refusal(
@@ -299,9 +299,7 @@ def waiting_for_sibling(gang_id: str, cause: Refusal) -> Refusal:
 
 
 def children_missing(composite: Composite, ready: int, unready: tuple[Part, Refusal] | None) -> Refusal:
-    """Refusal of a composite of which too few children are ready; `unready` is the first child that is not ready, and
-    why (I9).
-    """
+    """Refusal of a composite with too few ready children; `unready` is the first that is not ready, and why (I9)."""
     least = composite.min_children
     lacks = f"{least - ready} {'is' if least - ready == 1 else 'are'} missing"
     if unready is not None:
@@ -313,8 +311,8 @@ def children_missing(composite: Composite, ready: int, unready: tuple[Part, Refu
 
 
 def no_choice(composite: Composite, first: Refusal, lack: int, ready: int, *, proven: bool) -> Refusal:
-    """Refusal of a composite of which no `lack` of the ready children can be placed; `first` is the refusal of the
-    first choice of children.
+    """Refusal of a composite if no choice of `lack` ready children can be placed; `first` is the refusal of the first
+    choice.
 
     `proven` is False if children were only placed one after the other, which may miss a placement.
     """

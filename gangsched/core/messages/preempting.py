@@ -32,7 +32,7 @@ def nominated(placements: Sequence[Placement], *, pods: int, gangs: int, deadlin
 
 
 def with_obstacle(told: Refusal, why: NotHelpful) -> Refusal:
-    """Append to the refusal why preemption does not help, unless the pods could not fit anyway."""
+    """Append to the refusal `told` why preemption does not help, unless the pods could not fit anyway."""
     if told.never and why.why is Obstacle.NOTHING_LOWER:
         return told
     sentence = f"{_sentence(why)}." if why.why is Obstacle.DELAYED else f"Preemption: {_sentence(why)}."

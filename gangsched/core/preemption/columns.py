@@ -1,9 +1,9 @@
 """The running pods as columns with one entry per pod.
 
-Invariant: what is read of the pods is kept from plan to plan as a table, and only changed pods are read again; a table
-depends on the pods only, and the previous table only saves work. The columns of a plan are the same for each of its
-preemptors, except that each decision adds its victims to the leaving pods. `units` decides which pods may be victims of
-which preemptor.
+Invariant: the columns are kept from plan to plan as a table, and only changed pods are read again; a table depends on
+the pods only, and the previous table only saves work. The columns of a plan are the same for each of its preemptors,
+except that each decision adds its victims to the leaving pods. `units` decides which pods may be victims of which
+preemptor.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ class Preemptor:
 
     @classmethod
     def of(cls, group: Group) -> Preemptor:
-        """The preemptor of a group of which only needed members are pending; there must be one."""
+        """The preemptor of a group whose pending members are all needed; there must be one."""
         pods = [pod for gang in group.gangs for pod in gang.pending]
         right = min(pod.priority for pod in pods)
         never = any(gang.never_preempts for gang in group.gangs) or any(pod.never_preempts for pod in pods)

@@ -34,7 +34,7 @@ RECHECKED = 64
 
 @dataclass(frozen=True, eq=False)
 class Regions:
-    """Where one preemptor may get room, on a ledger from which the pods that terminate anyway are gone.
+    """Where one preemptor may get room, on a ledger without the pods that terminate anyway.
 
     Each required domain becomes a region when it is tried; the whole cluster if none is required.
     """

@@ -191,7 +191,7 @@ class Units:
         return sorted({*single, *(i for core in cores for i in self.cores.members(core))})
 
     def candidate(self, units: Iterable[int]) -> PreemptionCandidate:
-        """The candidate of these units; pods and children of trees that go with a core are no units beside it."""
+        """The candidate of these units; pods and children that are evicted with a core are not listed as units."""
         columns, chosen = self.columns, tuple(units)
         with_core = set(self.split(chosen)[1])
         covered = {i for core in with_core for i in self.cores.members(core)}

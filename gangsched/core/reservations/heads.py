@@ -122,7 +122,7 @@ def find_heads(
     looks: int | None = None,
 ) -> tuple[list[Head], dict[str, NotReserved]]:
     """Return the heads among the groups that were refused for room, in serving order, and for each other group why it
-    is none.
+    is no head.
 
     The order is that of Q1 with the age of H4; among equals, the group that was `first` stays first, because its start
     was promised. A tree has the age of the children with which it may start. `entitled` groups, and groups for which a

@@ -28,7 +28,7 @@ There: TypeAlias = tuple[Sequence[Occupant], ...]
 
 
 class ReservationCache:
-    """What plans keep about reservations and candidates for the next ones, by group and kind of result."""
+    """Results about reservations and candidates, cached from plan to plan by group and kind of result."""
 
     def __init__(self) -> None:
         self.results: dict[tuple[str, str], tuple[Any, ...]] = {}

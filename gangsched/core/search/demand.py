@@ -233,9 +233,9 @@ class Demand:
     # --- slices -----------------------------------------------------------------------------------------------------
 
     def few(self) -> Ints | None:
-        """Nodes of the fewest domains that could hold the slices by totals, of which the last is as tight as possible.
+        """Nodes of the fewest domains that could hold the slices by totals; the last of them is as tight as possible.
 
-        Most often they do hold them, and they are packed much faster than all nodes of a large cluster. A slice that
+        Most often they suffice, and packing them is much faster than packing all nodes of a large cluster. A slice that
         lacks members gets a domain with room for the missing ones, if there is one. None if there is no choice, or if
         pods without slices may be placed anywhere.
         """

@@ -48,7 +48,7 @@ class Domains:
 
     @classmethod
     def required(cls, group: Group, table: NodeTable, ledger: Ledger | None = None) -> Domains | None:
-        """The domains of which one must hold the whole group, by `required_keys`; None if no level is required."""
+        """The domains by `required_keys`, one of which must hold the whole group; None if no level is required."""
         topology, must = required_keys(group, ledger)
         return cls(level(must, table), level(topology, table) if topology else None) if must else None
 

@@ -45,9 +45,9 @@ class Piece:
     """Identical pods or slices.
 
     A slice starts at the beginning of a block of `layer`; pods have `asks` instead of a layer. `home` is the layer of
-    the block that must contain all pieces, -1 for kinds of which the `gang` needs some. `parts` are the kinds inside
-    one slice, by index, with their numbers. A block contains at most one piece that is `alone`, and all of these are
-    needed.
+    the block that must contain all pieces, -1 for kinds that count towards the need of `gang`. `parts` are the kinds
+    inside one slice, by index, with their numbers. A block contains at most one piece that is `alone`, and all of these
+    are needed.
     """
 
     gang: int
@@ -107,7 +107,7 @@ class PackingProblem:
 
     @cached_property
     def free_kinds(self) -> tuple[tuple[int, ...], ...]:
-        """By gang: the kinds of which it needs some."""
+        """By gang: the kinds that count towards its need."""
         return tuple(
             tuple(t for t, kind in enumerate(self.kinds) if kind.home < 0 and kind.gang == gang)
             for gang in range(len(self.needs))
@@ -122,7 +122,7 @@ class PackingProblem:
 
     @cached_property
     def alone(self) -> tuple[int, ...]:
-        """The kinds of which a block can contain one piece in total."""
+        """The kinds that are `alone`: a block can contain one piece of them in total."""
         return tuple(t for t, kind in enumerate(self.kinds) if kind.alone)
 
     @cached_property

@@ -1,7 +1,7 @@
 """Regions: the nodes of a domain, and its inner blocks, as steps of a packing.
 
-Invariant: equal rooms give equal steps, whatever the nodes' names. Resources of which every node has enough for all
-pods are left out, so nodes that differ only in these are equal.
+Invariant: equal rooms give equal steps, whatever the nodes' names. Resources that suffice for all pods on every node
+are left out, so nodes that differ only in these are equal.
 """
 
 from __future__ import annotations

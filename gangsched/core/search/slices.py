@@ -31,7 +31,7 @@ Standing: TypeAlias = list[tuple[int, int]]
 class Slice:
     """The waiting `pods` of one slice, which need one domain of `key`; `size` counts all its members.
 
-    The pods are its `own`, or those of the smaller slices in `parts` and the `loose` ones beside them. Slices that are
+    The pods are its `own`, or those of the smaller slices in `parts` and the `loose` ones outside them. Slices that are
     `alone` never share a domain.
     """
 

@@ -72,7 +72,7 @@ def terms_of(gangs: Sequence[Gang], ledger: Ledger) -> Terms | None:
 
 
 def required_by_terms(group: Group, ledger: Ledger) -> tuple[str, ...]:
-    """The node labels of which one domain must hold all waiting members because of their own affinity."""
+    """The node labels for which one domain must hold all waiting members because of their own affinity."""
     gangs = [gang for gang in group.gangs if gang.pending and not gang.free_running]
     if not gangs or not all(gang.pending[0].shape.constraints.affinity for gang in gangs):
         return ()

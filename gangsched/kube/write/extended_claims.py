@@ -34,7 +34,7 @@ DENIED_S: Final = 5.0
 
 
 class ExtendedClaimWriter:
-    """Creates and deletes claims, and tells pods about theirs; `claims` reads and writes single claims."""
+    """Creates and deletes claims, and tells pods which devices are theirs; `claims` reads and writes single claims."""
 
     def __init__(
         self, client: RestClient, claims: DeviceClaimWriter, *, request_timeout_s: float, runtime: Runtime
@@ -145,7 +145,7 @@ def _of(selection: Selection, claim: ResourceClaim, uid: str) -> Selection:
     asks = claim.asks
     wanted = tuple((each,) for each in selection.makes.requests) if selection.makes is not None else ()
     if claim.owner_uid != uid or asks is None or asks.requests != wanted:
-        raise ClaimWriteRefused(f'resourceclaim "{selection.name}" was created by somebody else')
+        raise ClaimWriteRefused(f'resourceclaim "{selection.name}" was created by another client')
     if claim.deleting:
         raise ClaimWriteRefused(f'resourceclaim "{selection.name}" is being deleted')
     return msgspec.structs.replace(

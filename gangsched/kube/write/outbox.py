@@ -1,4 +1,4 @@
-"""The outbox: pending writes, of which only the last one per object is sent, after more urgent requests.
+"""The outbox: pending writes; only the last one per object is sent, after more urgent requests.
 
 Invariant: an order is in exactly one `_Stage`. A newer value of the same key replaces an unsent one. One worker at a
 time writes a key, in order. A fault is retried with back-off until the order is done, replaced or refused. Namespaces

@@ -32,7 +32,7 @@ def changed(record: NominationRecord, registry: Registry, victims: Set[str]) -> 
     children = {victim.gang: victim.group for victim in record.victims.values() if victim.kind is UnitKind.CHILD}
     for gang_id, group_id in children.items():
         if gang_id in registry.gangs and not _may_lose(group_id, gang_id, registry, victims):
-            return "a tree of which children are to be preempted has changed"
+            return "a tree whose children are to be preempted has changed"
     for gang_id in {victim.gang for victim in record.victims.values() if victim.kind is UnitKind.SURPLUS}:
         if gang_id in registry.gangs and _falls_below(gang_id, registry, victims):
             return "a gang that loses members would now fall below its minimum"

@@ -315,7 +315,7 @@ class Parked:
         return may_be and (not kind.required or self._copies(kind, snapshot) > 0)
 
     def tried(self, group: GroupRecord, *, kept_from: tuple[int, Stay] | None = None) -> list[NeededRoom]:
-        """A group was decided, or is gone; return the rooms whose next groups are to be woken for what is left of them.
+        """Record that a group was decided or is gone; return the rooms whose next groups may use what it left.
 
         The group may have used less room than it was woken up for, or other room, such as room promised to it alone.
         `kept_from`: (pods, Stay) of a group that only reservations refused. They also refuse groups that need at least

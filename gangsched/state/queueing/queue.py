@@ -44,7 +44,7 @@ REVIEWED_GROUPS = 500
 
 
 class Queue:
-    """The groups to plan; `passed` are shapes of which woken groups have been decided."""
+    """The groups to plan; `passed` are shapes whose woken groups have been decided."""
 
     def __init__(self, groups: Mapping[str, GroupRecord], *, unattended: bool = False) -> None:
         """`groups` are the records of all groups.

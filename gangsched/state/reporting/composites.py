@@ -1,4 +1,4 @@
-"""The status of CompositePodGroups and of PodGroups with sub groups, from what was decided about their trees
+"""The status of CompositePodGroups and of PodGroups with sub groups, derived from the decisions about their trees
 (semantics E3, I9).
 
 Invariant: pure functions. Kubernetes defines one condition, which stays True once it is (KEP-6012); a kind with phases

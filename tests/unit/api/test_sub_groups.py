@@ -200,7 +200,7 @@ def test_min_member_holds_beside_sub_groups() -> None:
     assert entry.min_children == 3
     assert group(role(minSubGroups=1), role("b", minSubGroups=1), minMember=4).unsupported == ()
     (said,) = group(role(minSubGroups=1), role("b"), minMember=4).unsupported
-    assert said.startswith("the sub groups that subGroupPolicy of PodGroup ns/g requires have 2 pods, and minMember is")
+    assert said.startswith("the sub groups that subGroupPolicy of PodGroup ns/g requires have 2 pods, fewer than")
 
 
 @pytest.mark.parametrize(

@@ -91,7 +91,7 @@ def membership(operands: list[Step], *, constants: bool = False) -> Step:
     def found(frame: Frame) -> bool:
         item, items = value(frame), container(frame)
         if constants and isinstance(item, SemanticVersion):
-            raise SelectorError("a version is not looked up in a list of constants")
+            raise SelectorError("a version cannot be looked up in a list of constants")
         return contains(items, item, frame.charge)
 
     return found

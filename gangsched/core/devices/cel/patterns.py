@@ -201,7 +201,7 @@ class Pattern:
             self._at = self._source.index(">", self._at) + 1
         part = self._alternatives()
         if not self._accept(")"):
-            raise UnknownToSelectors("an open group in a pattern")
+            raise UnknownToSelectors("an unclosed group in a pattern")
         return part
 
     def _escape(self) -> Callable[[int], int]:
@@ -252,7 +252,7 @@ class Pattern:
     def _member(self) -> Ranges:
         character = self._source[self._at : self._at + 1]
         if not character:
-            raise UnknownToSelectors("an open class in a pattern")
+            raise UnknownToSelectors("an unclosed class in a pattern")
         self._at += 1
         return self._escaped() if character == "\\" else ((ord(character), ord(character)),)
 

@@ -68,7 +68,7 @@ class Program:
         except TooManyStepsError as ended:
             raise SelectorError(f"takes more than {MOST_STEPS:,} steps") from ended
         if type(result) is not bool:
-            raise SelectorError("the selector gives neither true nor false")
+            raise SelectorError("the selector returns neither true nor false")
         return result
 
     def _compile(self, node: Node, scope: Scope) -> Step:

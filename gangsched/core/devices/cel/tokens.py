@@ -56,7 +56,7 @@ def tokens(source: str) -> Iterator[Token]:
         # Raw texts first: the general form would read their backslashes as escapes.
         match = _RAW.match(source, at) or _TOKEN.match(source, at)
         if match is None:
-            raise UnknownToSelectors(f"{source[at]!r} where no token begins")
+            raise UnknownToSelectors(f"the unexpected character {source[at]!r}")
         kind, text, at = match.lastgroup or "text", match.group(), match.end()
         if kind == "int":
             yield Token("literal", text, _integer(text))

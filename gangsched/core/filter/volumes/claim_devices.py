@@ -261,7 +261,7 @@ class ClaimDevices:
         return next((each for each in self._of_extended(needs.extended) if each.nodes[node]), None)
 
     def made(self, needs: ClaimNeeds, node: int) -> MadeClaim | None:
-        """What the claim for a pod's extended resources requests on a node; None if it needs none there."""
+        """The claim for a pod's extended resources on a node; None if it needs none there."""
         found = self._extended_on(needs, node)
         return None if found is None else found.made
 

@@ -236,7 +236,7 @@ def test_a_child_is_kept_if_another_one_ends_before_its_eviction() -> None:
     assert last_look.changed(record, world.state.registry, victims) == ""
     world.delete(*(each for each in pods if each.name.startswith("r0")))
     world.state.refresh(world.now_s)
-    assert "a tree of which children are to be preempted" in last_look.changed(record, world.state.registry, victims)
+    assert "a tree whose children are to be preempted" in last_look.changed(record, world.state.registry, victims)
 
 
 def test_a_tree_that_preempted_starts_on_the_room_that_was_promised_to_it() -> None:

@@ -188,7 +188,7 @@ async def test_what_was_made_before_is_used() -> None:
     assert (found.uid, api.created) == ("claim-1", 1)
     assert api.claim is not None
     api.claim["spec"]["devices"]["requests"][0]["exactly"]["count"] = 3
-    with pytest.raises(ClaimWriteRefused, match="was created by somebody else"):
+    with pytest.raises(ClaimWriteRefused, match="was created by another client"):
         await extended.create(selection(), uid="u", name="p")
 
 
@@ -198,7 +198,7 @@ async def test_what_is_not_the_pods_is_neither_used_nor_deleted() -> None:
     await start(api)
     _, extended = writers(api)
     assert api.claim is not None
-    with pytest.raises(ClaimWriteRefused, match="was created by somebody else"):
+    with pytest.raises(ClaimWriteRefused, match="was created by another client"):
         await extended.create(selection(), uid="other", name="p")
     await extended.delete(selection(), "other")
     assert api.claim is not None
