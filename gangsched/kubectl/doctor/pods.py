@@ -38,7 +38,7 @@ def unserved(pods: Sequence[Pod], ours: Collection[str], now_s: float) -> Iterat
         pods_wait = "1 pod waits" if len(waiting) == 1 else f"{len(waiting)} pods wait"
         yield Finding(
             "schedulerName",
-            f"{pods_wait} for the scheduler {quoted(name)}, which has bound no pod and said nothing of any: "
+            f"{pods_wait} for the scheduler {quoted(name)}, which has neither bound nor reported any pod: "
             f"{named([pod.key for pod in waiting])}.",
             f"A pod's schedulerName cannot be changed: {todo}, and create the pods again.",
         )

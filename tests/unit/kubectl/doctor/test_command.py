@@ -113,7 +113,7 @@ WRONG = [
     ),
     (
         {"/api/v1/pods": listed(pod("a", scheduler="gangshed"), pod("b", scheduler="gangshed"))},
-        '2 pods wait for the scheduler "gangshed", which has bound no pod and said nothing of any: team/a, team/b.',
+        '2 pods wait for the scheduler "gangshed", which has neither bound nor reported any pod: team/a, team/b.',
         'set it to "gangsched" if it is misspelt',
     ),
     (
