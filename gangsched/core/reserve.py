@@ -247,7 +247,8 @@ class Ledger:
         """Reserve the room of nominated pods with at least `priority`, except those of group `but`.
 
         This includes nominations by other schedulers (F1) and by gangsched (V10). Room reserved by an earlier call for
-        lower priorities is released. It is free if nothing changed, otherwise it costs one sum of columns per priority.
+        lower priorities is released. The call costs nothing if nothing changed, otherwise one sum of columns per
+        priority.
         """
         promises = self._snapshot.nominated
         respected = sum(level.priority >= priority for level in promises.levels)

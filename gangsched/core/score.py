@@ -36,7 +36,7 @@ STRANDED = 4
 
 @dataclass(slots=True, eq=False)
 class Candidates:
-    """Nodes that rules compare: `index[i]`, and the `takes[i]` pods it would get of the `room[i]` that fit.
+    """Nodes that rules compare: node `index[i]` has room for `room[i]` pods and would get `takes[i]`.
 
     `penalty[i]` is the penalty for preferences about other pods, None for none. `pushed[i]`: the pods would keep the
     node occupied for longer than its current pods; None if unknown. `spread[i]` is the weighted number of peers nearby;

@@ -312,8 +312,8 @@ class SubGroups(msgspec.Struct, frozen=True, kw_only=True):
     """An entry of a PodGroup's policy of sub groups: the pods that `selector` matches, divided by the values of the
     labels `match_label_keys`, which they all have.
 
-    `name` is that of the composite whose children they are; each starts with at least `size` pods, at least
-    `min_groups` of them together.
+    `name` is that of the composite above these sub groups. Each starts with at least `size` pods, and at least
+    `min_groups` start together.
     """
 
     name: str

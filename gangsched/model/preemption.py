@@ -87,7 +87,7 @@ class RunningGang:
 
     `succeeded` members count towards `min_member` as in P1. Members of an `indivisible` gang (native disruptionMode
     `all`) are evicted only all together, members of a `disrupted_singly` gang (`single`) one by one. While members are
-    `binding`, the gang's group is not evicted as a whole. `tree` is None for a group that is none.
+    `binding`, the gang's group is not evicted as a whole. `tree` is None if its group is no tree.
     """
 
     id: str

@@ -20,8 +20,7 @@ BURST_S = 0.5
 class Pace:
     """Limits one kind of work, which must call `step` between its parts; `spent_s` is the CPU time used.
 
-    CPU time is measured, because otherwise work would be slowed down once more when it waits for a core on a busy
-    machine.
+    CPU time is measured, because on a busy machine wall time would slow work down twice.
     """
 
     def __init__(

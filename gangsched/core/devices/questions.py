@@ -14,7 +14,8 @@ from gangsched.model.devices import ALL, MOST_DEVICES_OF_A_CLAIM, DeviceClaim, D
 
 @dataclass(slots=True, eq=False)
 class Asked:
-    """A request, or an alternative of one, for `count` devices, or in mode All for the devices at the places `every`.
+    """A request, or an alternative of one, for `count` devices or, in mode All, for the devices at the positions
+    `every`.
 
     `verdicts` caches which devices match, None if not evaluated yet; `amounts` caches the amounts of their capacities
     that are used.

@@ -114,8 +114,8 @@ class Regions:
         return sorted(found.values(), key=lambda each: each.harm)
 
     def tried(self, level: int, *, closely: bool = False) -> Iterator[Region]:
-        """The regions that could hold the members, those first in which the fewest gangs are stopped and the least work
-        is lost; `closely`: each followed by its single nodes that could hold all members.
+        """The regions that could hold the members, ordered by fewest stopped gangs, then least lost work; `closely`:
+        each followed by its single nodes that could hold all members.
         """
         could = np.flatnonzero(self.domains.enough(self.everywhere.without(self.units.could_go(level))))
         if could.size > 1:

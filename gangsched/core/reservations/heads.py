@@ -260,8 +260,8 @@ def startable(head: Head, empty: Ledger) -> Head | NotReserved:
     """The head if it could be permitted on the empty cluster, else the first other choice of its tree's children that
     could (I9), or why there is none.
 
-    If the check takes more than `WORK`, the answer is `too_much_work`. Raises OutOfWork if less was left in this plan
-    and did not suffice.
+    If the check takes more than `WORK`, the answer is `too_much_work`. Raises OutOfWork if the plan had less left, and
+    that did not suffice.
     """
     left, is_first = empty.work.left, True
     try:

@@ -163,7 +163,7 @@ class PackingProblem:
 
     @cached_property
     def cheapest(self) -> tuple[tuple[tuple[int, ...], ...], ...]:
-        """`cheapest[row][gang]`: kinds of the gang, those first that use least of the row."""
+        """`cheapest[row][gang]`: kinds of the gang, in order of how much they use of the row."""
         return tuple(
             tuple(tuple(sorted(kinds, key=lambda t: (weight[t], t))) for kinds in self.free_kinds)
             for weight in self.weights
@@ -268,7 +268,7 @@ class _Frame:
 
 @dataclass(slots=True)
 class Packing:
-    """A search in progress, which has only numbers; `found` is None until it ends. `is_used`: no order succeeded."""
+    """A search in progress, which has only numbers; `found` is None until it ends. `is_used`: reuse its result."""
 
     problem: PackingProblem
     found: bool | None = None
