@@ -79,38 +79,38 @@ class GangDefaults:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GangSpec:
-    """The values of a gang.
-
-    `total` is the expected number of members, never below `min_member` (I3). `group` is sorted and includes `id`,
-    unless `group_problem` says that the declared list omits it; `group` is then the declared list, which is refused
-    (I4). `group_problem` may also describe an error of the gang's tree. `parent` is the id of the gang's parent, "" for
-    none; `min_children` and `tree_topology` are the number of children and the levels that the gang declares for it
-    (I9). If members are created only after others run, `first` members must exist before a start, else it is 0 (B8).
-    `disruption` is None where nothing states it. `misplaced` says what is wrong with its topology, tree or members to
-    come. `waiting_for` says why the gang is uninitialised, None if it may be scheduled. `unsupported` names requests
-    that gangsched does not support, None for none. `sources` are (value, source) for every value, in a fixed order.
-    """
+    """The values of a gang."""
 
     id: str
     min_member: int | None
+    #: Expected number of members, never below `min_member` (I3).
     total: int
     mode: Mode
     wait_time_s: float
+    #: Sorted, includes `id`; if the declared list omits it, the list as declared, which is refused (I4).
     group: tuple[str, ...]
     match_policy: MatchPolicy
     min_resources: ResourceVector = ()
     constraints: PlacementConstraints = NO_CONSTRAINTS
     preemption_delay_s: float = 0.0
+    #: None where nothing states it.
     disruption: Disruption | None = None
+    #: Why the gang is uninitialised, None if it may be scheduled.
     waiting_for: str | None = None
     pod_group_missing: bool = False
+    #: Requests that gangsched does not support, None for none.
     unsupported: str | None = None
+    #: An error of the group or of the gang's tree.
     group_problem: str | None = None
+    #: Id of its parent, "" for none; the next two are what the gang declares for the parent (I9).
     parent: str = ""
     min_children: int | None = None
     tree_topology: tuple[str, ...] = ()
+    #: Members that must exist before a start, if others are created only after these run, else 0 (B8).
     first: int = 0
+    #: What is wrong with its topology, tree or members to come.
     misplaced: str | None = None
+    #: (value, source) for every value, in a fixed order.
     sources: tuple[tuple[str, str], ...] = ()
     problems: tuple[Problem, ...] = ()
 

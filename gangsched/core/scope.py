@@ -16,25 +16,27 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scope:
-    """Nodes to which one attempt is limited, None for all: for pods with accelerators, and for the `others`.
-
-    `text` is the reason that is reported for the excluded nodes. With `whole`, an attempt succeeds only if it places
-    every member; in the `last` scope any result is used (`core.search`). `name` is stable across plans. A `refuted`
-    scope is known to be too small; `note` describes what this scope and the others lack. If only room matters,
-    `lacking` is a member, with its gang, for which the scope is too small, so that no member is placed there. `packed`
-    is a demand and its packing, which an earlier search found on equal nodes in the scope; it is tried before any other
-    order.
-    """
+    """Nodes to which one attempt is limited, None for all: for pods with accelerators, and for the `others`."""
 
     accelerated: Bools | None = None
     others: Bools | None = None
+    #: The reason that is reported for the excluded nodes.
     text: str = ""
+    #: An attempt succeeds only if it places every member.
     whole: bool = False
+    #: Any result is used (`core.search`).
     last: bool = False
+    #: Stable across plans.
     name: str = ""
+    #: What this scope and the others lack.
     note: str = ""
+    #: The scope is known to be too small.
     refuted: bool = False
+    #: If only room matters: a member, with its gang, for which the scope is too small, so that no member is placed
+    #: there.
     lacking: tuple[Gang, Pod] | None = None
+    #: A demand and its packing, which an earlier search found on equal nodes in the scope; it is tried before any other
+    #: order.
     packed: tuple[Demand, Packing] | None = None
 
     def narrowed(self, inside: Bools, name: str) -> Scope:

@@ -86,31 +86,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gang:
-    """One gang. Counts are of live members; `pending` is in placing order (semantics Q5).
-
-    Members: `pending` pods are unbound, ungated, not terminating, not held, and have a scheduler name of gangsched.
-    `retry` are members that passed Permit and whose bind failed (B3); they are placed like plain pods, whatever the
-    match policy. `kept` are the `retry` members that still have their room. `later` members are pending once
-    the gang has started: they are beyond the minimums of their tasks. `bound` counts members that are bound or
-    being bound and not terminating; `succeeded` members count only as P1 says. `nodes` are the nodes of bound members.
-    A `plain` gang is a single pod without a gang.
-
-    State: `uninitialised` is why the gang has no valid settings yet. `permitted_min` is the minimum of the Permit that
-    a satisfied gang passed (B4). `replaces`: the waiting members replace lost ones (Q2).
-
-    Preemption: members of an `indivisible` gang are evicted all together, members of a `disrupted_singly` gang one by
-    one (V6). A gang that `never_preempts` preempts no pods (V2); any other one preempts only after `preemption_delay_s`
-    (V28).
-
-    `run_time_s` is the longest run time of a member, `math.inf` if unknown (H1). `min_note` names the pod
-    annotation that overrides the PodGroup's minimum, or the minimums of tasks that it consists of.
-
-    Slices: if the members are `indexed`, slices are formed by `Pod.index`. `standing` are the index and the node of
-    each member that has a node.
-
-    Members that are created after others run (B8): until the gang has started, `to_come` are stand-ins for them, and a
-    group's view has them among `pending` (`with_all`). After that, `promised` are the stand-ins that still have room.
-    """
+    """One gang. Counts are of live members."""
 
     id: str
     min_member: int = 1
@@ -119,33 +95,53 @@ class Gang:
     match_policy: MatchPolicy = MatchPolicy.ONCE_SATISFIED
     wait_time_s: float = 600.0
     min_resources: ResourceVector = ()
+    #: Unbound, ungated, not terminating and not held, with a scheduler name of gangsched; in placing order (Q5).
     pending: tuple[Pod, ...] = ()
+    #: Members that passed Permit and whose bind failed (B3): they are placed like plain pods, whatever the match
+    #: policy.
     retry: tuple[Pod, ...] = ()
+    #: Beyond the minimums of their tasks, so they are pending only once the gang has started.
     later: tuple[Pod, ...] = ()
+    #: The `retry` members that still have their room.
     kept: tuple[Placement, ...] = ()
     held: tuple[Placement, ...] = ()
+    #: Members that are bound or being bound and not terminating; `nodes` are the nodes of bound ones.
     bound: int = 0
     nodes: tuple[str, ...] = ()
     gated: int = 0
     terminating: int = 0
     foreign: tuple[str, ...] = ()
+    #: Counts only as P1 says.
     succeeded: int = 0
     timed_out: tuple[str, ...] = ()
     satisfied: bool = False
+    #: The minimum of the Permit that a satisfied gang passed (B4).
     permitted_min: int = 0
+    #: The waiting members replace lost ones (Q2).
     replaces: bool = False
+    #: It is a single pod without a gang.
     plain: bool = False
     constraints: PlacementConstraints = NO_CONSTRAINTS
+    #: Its members are evicted all together; those of a `disrupted_singly` gang one by one (V6).
     indivisible: bool = False
     disrupted_singly: bool = False
+    #: It preempts no pods (V2); any other gang preempts only after `preemption_delay_s` (V28).
     never_preempts: bool = False
+    #: Why it has no valid settings yet.
     uninitialised: Refusal | None = None
+    #: The longest run time of a member, `math.inf` if unknown (H1).
     run_time_s: float = math.inf
+    #: The pod annotation that overrides the PodGroup's minimum, or the minimums of tasks that it consists of.
     min_note: str = ""
     preemption_delay_s: float = 0.0
+    #: Slices are formed by `Pod.index`.
     indexed: bool = False
+    #: Index and node of each member that has a node.
     standing: tuple[tuple[int, str], ...] = ()
+    #: Until the gang has started: stand-ins for members that are created after others run (B8). The view of a group has
+    #: them among `pending` (`with_all`).
     to_come: tuple[Pod, ...] = ()
+    #: After the start: the stand-ins that still have room.
     promised: tuple[Placement, ...] = ()
 
     @property
@@ -185,19 +181,8 @@ class Gang:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """Gangs decided together, sorted by id.
-
-    `refusal` is an error in the group's declaration (I4). A `tree` starts in parts (I9), and `minimum` is the group of
-    the gangs that its minimum needs, if it is known already; in any other group all gangs start together. `topology`
-    are the labels that hold for the whole group, in addition to those of its gangs. The parts of a group that is
-    `apart` each have domains of their own, and all of their gangs are needed. For a group that is part of a tree,
-    `beside` has for each composite around it the labels for which one domain must hold the composite, and the nodes of
-    its other members.
-
-    `clock_started_s` is the monotonic second of its first hold (T1), None without holds. `yielded_to` is the group that
-    it yielded to (D1). `avoid` are nodes whose kubelet recently rejected a member (B6). `generation` changes with every
-    change of the group; `rounds` counts its rounds. An `unchanged` group has holds, and nothing that its last verdict
-    depends on has changed: it is not decided again, but may yield (D1).
+    """Gangs decided together, sorted by id. All of them start together, unless they form a `tree`, which starts in
+    parts (I9).
     """
 
     id: str
@@ -205,17 +190,29 @@ class Group:
     priority: int = 0
     creation_s: int = 0
     broken: bool = False
+    #: An error in the group's declaration (I4).
     refusal: Refusal | None = None
+    #: Monotonic second of its first hold (T1), None without holds.
     clock_started_s: float | None = None
+    #: The group that it yielded to (D1).
     yielded_to: str = ""
+    #: Nodes whose kubelet recently rejected a member (B6).
     avoid: frozenset[str] = frozenset()
+    #: Changes with every change of the group; `rounds` counts its rounds.
     generation: int = 0
     rounds: int = 0
+    #: It has holds, and nothing that its last verdict depends on has changed: it is not decided again, but may yield
+    #: (D1).
     unchanged: bool = False
     tree: Composite | None = None
+    #: Labels that hold for the whole group, in addition to those of its gangs.
     topology: tuple[str, ...] = ()
+    #: Parts that each have domains of their own; all of their gangs are needed.
     apart: tuple[Part, ...] = ()
+    #: For a part of a tree, by composite around it: the labels for which one domain must hold the composite, and the
+    #: nodes of its other members.
     beside: tuple[tuple[tuple[str, ...], frozenset[str]], ...] = ()
+    #: For a tree: the group of the gangs that its minimum needs, if it is known already.
     minimum: Group | None = None
     # Derived from the gangs once, since a plan asks about five times for each.
     #: A gang of the group is Strict (semantics R3).

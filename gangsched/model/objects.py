@@ -190,49 +190,53 @@ REPLICA_KINDS = frozenset({"ReplicaSet", "ReplicationController", "StatefulSet"}
 
 
 class Pod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """One pod. `gang_metadata` are its labels and annotations of `api.keys`, as sorted (key, value) pairs.
-
-    `node_name` is "" while unbound; `creation_s` is the creationTimestamp in whole seconds since the epoch; `timed_out`
-    is true when the pod carries the timeout annotation (semantics T2); `owner` is its controller's name,
-    `controller_kind` its kind and `controller_uid` its uid. `rejection` is why the kubelet of its node rejected it.
-    `start_s` is status.startTime; `deletion_s` is the deletionTimestamp, when the grace period ends; 0 without one.
-    `run_time_metadata` are the run times that it declares, as (key, value) pairs. `grace_s` is
-    terminationGracePeriodSeconds. A `mirror` pod represents a static pod of a kubelet; a pod that `never_preempts` has
-    preemptionPolicy Never (V2, V5). A pod is a `disruption_target` while it has this condition with gangsched's message
-    (V24). `index` is its number within its gang, -1 without one.
-    """
+    """One pod."""
 
     uid: str
     namespace: str
     name: str
+    #: creationTimestamp in whole seconds since the epoch.
     creation_s: int
     shape: Shape
     scheduler_name: str = ""
+    #: "" while unbound.
     node_name: str = ""
     phase: Phase = Phase.PENDING
     deleting: bool = False
     gated: bool = False
     priority: int = 0
+    #: Its labels and annotations of `api.keys`, as sorted (key, value) pairs.
     gang_metadata: tuple[tuple[str, str], ...] = ()
+    #: It has the timeout annotation (semantics T2).
     timed_out: bool = False
     native_group: str = ""
+    #: Name of its controller; `controller_kind` and `controller_uid` are the controller's kind and uid.
     owner: str = ""
     controller_uid: str = ""
     labels: Mapping[str, str] = NOTHING
     claims: tuple[ClaimUse, ...] = ()
     status_reason: str = ""
+    #: Why the kubelet of its node rejected it.
     rejection: str = ""
     condition: ScheduledCondition | None = None
     permitted: PermitStamp | None = None
     nominated_node: str = ""
+    #: The run times that it declares, as (key, value) pairs.
     run_time_metadata: tuple[tuple[str, str], ...] = ()
+    #: status.startTime.
     start_s: int = 0
+    #: The deletionTimestamp, when the grace period ends; 0 without one.
     deletion_s: int = 0
+    #: terminationGracePeriodSeconds.
     grace_s: int = 30
     controller_kind: str = ""
+    #: It represents a static pod of a kubelet.
     mirror: bool = False
+    #: It has preemptionPolicy Never (V2, V5).
     never_preempts: bool = False
+    #: It has this condition with gangsched's message (V24).
     disruption_target: bool = False
+    #: Number within its gang, -1 without one.
     index: int = -1
 
     @property
@@ -324,21 +328,7 @@ class SubGroups(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PodGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """A PodGroup object of any supported API group, with validated spec values (`api.podgroup`).
-
-    `min_member` is None if missing or invalid; `schedule_timeout_s` is None if missing, 0 or invalid. `indivisible`:
-    its pods are evicted only all together, `disrupted_singly`: each by itself (V6). `never_preempts`: the gang preempts
-    no pods (V2). `problems` are messages about invalid values (E4). `topology` are the node labels it requires,
-    `tree_topology` those that its tree requires; `of_tasks` are minimums of tasks by name, which together do not
-    exceed the minimum; `priority` is the declared one, 0 for none; `claims` are the ResourceClaims whose consumer is
-    the PodGroup instead of its pods. `unsupported`, `invalid` and `not_used` are sentences about fields that have no
-    effect or refuse the gang (`api.dialects`). An object that declares several gangs has one of
-    these in `parts` for each gang, with the gang's name; `of_object` is then the name of the object, and reports about
-    the object are made by the first one, which `speaks`. `status` is as stored, so that writes without a change are
-    skipped. An object that `is_composite` has children instead of pods, of which `min_children` start together, None
-    for all; `parent` is the name of the part that it is a child of. One with `sub_groups` declares gangs by labels of
-    its pods (`api.sub_groups`); the declaration of such a gang `is_of_pods`: it goes with the last of them.
-    """
+    """A PodGroup object of any supported API group, with validated spec values (`api.podgroup`)."""
 
     api_group: str
     version: str
@@ -350,29 +340,50 @@ class PodGroup(msgspec.Struct, frozen=True, kw_only=True):
     resource_version: str = ""
     deleting: bool = False
     gang_metadata: tuple[tuple[str, str], ...] = ()
+    #: None if missing or invalid.
     min_member: int | None = None
     min_resources: ResourceVector = ()
+    #: None if missing, 0 or invalid.
     schedule_timeout_s: int | None = None
+    #: Its pods are evicted only all together (V6).
     indivisible: bool = False
+    #: Each of its pods is evicted by itself (V6).
     disrupted_singly: bool = False
+    #: The gang preempts no pods (V2).
     never_preempts: bool = False
+    #: Sentences about fields that refuse the gang, as `invalid` (`api.dialects`).
     unsupported: tuple[str, ...] = ()
     invalid: tuple[str, ...] = ()
+    #: Sentences about fields that have no effect.
     not_used: tuple[str, ...] = ()
+    #: Node labels of the required levels; `tree_topology` are those of its tree.
     topology: tuple[str, ...] = ()
     tree_topology: tuple[str, ...] = ()
+    #: Minimums of tasks by name, which together do not exceed the minimum.
     of_tasks: tuple[tuple[str, int], ...] = ()
+    #: The declared priority, 0 for none.
     priority: int = 0
+    #: ResourceClaims whose consumer is the PodGroup instead of its pods.
     claims: tuple[ClaimEntry, ...] = ()
+    #: Messages about invalid values (E4).
     problems: tuple[str, ...] = ()
+    #: Name of the object, if it declares several gangs.
     of_object: str = ""
+    #: Reports about the object are made with this gang, the first one of the object.
     speaks: bool = True
+    #: For an object that declares several gangs: one PodGroup for each, with the name of the gang.
     parts: tuple[PodGroup, ...] = ()
+    #: It has children instead of pods.
     is_composite: bool = False
+    #: Name of the part that it is a child of.
     parent: str = ""
+    #: The number of children that start together, None for all.
     min_children: int | None = None
+    #: It declares gangs by labels of its pods (`api.sub_groups`).
     sub_groups: tuple[SubGroups, ...] = ()
+    #: It is the declaration of such a gang, and is dropped with the last of its pods.
     is_of_pods: bool = False
+    #: As stored, so that writes without a change are skipped.
     status: Mapping[str, object] = msgspec.field(default_factory=dict)
 
     @property

@@ -53,33 +53,34 @@ class Need:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """The decision about one group.
-
-    `binds` are committed together (B1), including earlier holds; `holds` are new holds (R3), `releases` the uids of
-    released ones. `told` is the message for the group; `gangs` (by gang id) and `notes` (by pod uid) are different
-    messages for some of them. `needs` is the room required before the group is tried again; empty if room cannot help.
-    `expired`: the wait time has just expired (T2). `yields_to` is the group that can use the released room (D1). `sent`
-    is the number of binds sent for the group. `preemption` is a decision to preempt, or why there is none (V1, V21).
-    `how` says why reservations allowed the placement, None if no reservation restricted it (H8). `kept_for`: the group
-    would fit without reservations (H14).
-    """
+    """The decision about one group."""
 
     group: str
     generation: int
+    #: The message for the group; `gangs` (by gang id) and `notes` (by pod uid) are different messages for some of them.
     told: Refusal
     round: Round | None = None
+    #: Committed together (B1), including earlier holds.
     binds: tuple[Placement, ...] = ()
+    #: New holds (R3); `releases` are the uids of released ones.
     holds: tuple[Placement, ...] = ()
     rooms: tuple[Placement, ...] = ()
     releases: tuple[str, ...] = ()
     notes: tuple[tuple[str, Refusal], ...] = ()
+    #: Room required before the group is tried again; empty if room cannot help.
     needs: tuple[Need, ...] = ()
     gangs: tuple[tuple[str, Refusal], ...] = ()
+    #: The wait time has just expired (T2).
     expired: bool = False
+    #: The group that can use the released room (D1).
     yields_to: str = ""
+    #: Number of binds sent for the group.
     sent: int = 0
+    #: A decision to preempt, or why there is none (V1, V21).
     preemption: Preemption | NotHelpful | None = None
+    #: Why reservations allowed the placement, None if no reservation restricted it (H8).
     how: How | None = None
+    #: Set if the group would fit without reservations (H14).
     kept_for: KeptFor | None = None
 
     def carried_out(self) -> Verdict:
@@ -112,33 +113,35 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unfinished:
-    """Progress with a group that takes more work than one plan may do; no room is reserved for it.
-
-    `placed` has the nodes chosen for members, and `failed` the reasons of members without a node, by pod uid. Both
-    belong to the named scope that follows the scopes in `passed`, in which exact searches made `choices` choices.
-    `rooms`, by gang id, and `shortages` are totals by shape. `searched`: other orders of placing were tried in that
-    scope. The group has taken `plans` plans, the last `in_vain` of which made no progress beyond `known` facts.
-    `versions` of nodes and `storage` are those of the last plan; `claim_needs` was derived from that storage. The group
-    `goes_first` if only preemption or a reservation for it took more work than was left. For a tree, `parts` has the
-    decisions about its parts, by name, and `refuted` the numbers of refuted choices of children, by composite.
-    """
+    """Progress with a group that takes more work than one plan may do; no room is reserved for it."""
 
     group: str
     generation: int
+    #: Number of plans so far; the last `in_vain` of them made no progress beyond `known` facts.
     plans: int = 1
     in_vain: int = 0
     known: int = 0
+    #: Only preemption or a reservation for it took more work than was left.
     goes_first: bool = False
+    #: Name of the scope, after those in `passed`, that `placed`, `failed` and `choices` belong to.
     scope: str = ""
     passed: frozenset[str] = frozenset()
+    #: For a tree: the decisions about its parts by name; `refuted` are the numbers of refuted choices of children, by
+    #: composite.
     parts: Mapping[str, Any] = field(default_factory=dict)
     refuted: Mapping[str, int] = field(default_factory=dict)
+    #: Choices that exact searches made.
     choices: int = 0
+    #: Nodes chosen for members, by pod uid.
     placed: Mapping[str, str] = field(default_factory=dict)
+    #: Reasons of members without a node, by pod uid.
     failed: Mapping[str, Refusal] = field(default_factory=dict)
+    #: Room by gang id and shape, from totals; `shortages` by shape.
     rooms: Mapping[tuple[str, Shape], int] = field(default_factory=dict)
     shortages: Mapping[Shape, Any] = field(default_factory=dict)
+    #: Other orders of placing were tried in that scope.
     searched: bool = False
+    #: Versions of the nodes in the last plan, as `storage`, from which `claim_needs` was derived.
     versions: Ints | None = field(default=None, compare=False)
     storage: Storage | None = field(default=None, compare=False)
     claim_needs: Mapping[tuple[str, object], Any] = field(default_factory=dict, compare=False)
@@ -146,22 +149,21 @@ class Unfinished:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Verdicts in the order in which they were reached; `left` are groups that were not decided because the plan was
-    full.
-
-    `reservations` are the current ones, None if disabled. The next plan must also decide the groups in `again`: a group
-    with holds made progress in this plan, and deadlocks are looked for only when none does (D1). `begun` are the groups
-    in `left` that the plan began to decide; `unfinished` is what the next plan needs to continue one. `work` is the
-    work done in units (`core.work`).
-    """
+    """Verdicts in the order in which they were reached."""
 
     verdicts: tuple[Verdict, ...]
+    #: Groups that were not decided because the plan was full.
     left: tuple[str, ...] = ()
     pods_tried: int = 0
+    #: The current ones, None if disabled.
     reservations: Reservations | None = None
+    #: Groups that the next plan must also decide: a group with holds made progress in this plan, and deadlocks are
+    #: looked for only when none does (D1).
     again: frozenset[str] = frozenset()
+    #: Groups in `left` that the plan began to decide; `unfinished` is what the next plan needs to continue one.
     begun: frozenset[str] = frozenset()
     unfinished: Unfinished | None = None
+    #: Work done, in units (`core.work`).
     work: int = field(default=0, compare=False)
 
 

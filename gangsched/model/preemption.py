@@ -232,15 +232,10 @@ class NotHelpful:
     The fields by obstacle. NOTHING_LOWER: `name` is the member with the lowest priority, `amount`, which limits the
     group (V2). TOO_LITTLE: `pods` pods have a lower priority, and without them there would be `room` for only that many
     of the `needed` pods. BUDGET: the budget allows `allowed` of `needed` evictions. TOO_YOUNG: `pods` counts gangs and
-    plain pods, `seconds` is the setting, and `until_s` the earliest time at which age stops being the obstacle.
-    OTHER_SCHEDULERS: `amount` of `name` is in use. BACK_OFF, DELAYED: `seconds` are left; DELAYED also has the delay
-    `name` and the epoch second `amount` at which it ends (V28). TOO_MANY: `pods` would have to be evicted, and `needed`
-    are allowed. For TOO_MANY and BUDGET, another choice may be possible at `until_s`, 0 for never. TOO_MUCH_WORK:
-    `needed` pods wait. LATER: `resume`, `tested` and `passed` regions let the next plan continue; `name` is that of the
+    plain pods, `seconds` is the setting. OTHER_SCHEDULERS: `amount` of `name` is in use. BACK_OFF, DELAYED: `seconds`
+    are left; DELAYED also has the delay `name` and the epoch second `amount` at which it ends (V28). TOO_MANY: `pods`
+    would have to be evicted, and `needed` are allowed. TOO_MUCH_WORK: `needed` pods wait. LATER: `name` is that of the
     search if a round has yet to confirm its choice.
-
-    `wanted` are the eligible nodes, if the group could start on them if they were empty; groups whose priority is below
-    `right` are held back there (V27).
     """
 
     why: Obstacle
@@ -250,11 +245,16 @@ class NotHelpful:
     allowed: int = 0
     amount: int = 0
     seconds: int = 0
+    #: TOO_YOUNG: the earliest time at which age stops being the obstacle. TOO_MANY and BUDGET: another choice may be
+    #: possible then, 0 for never.
     until_s: int = 0
     name: str = ""
+    #: LATER: these, `tested` and `passed` regions let the next plan continue.
     resume: tuple[str, ...] = ()
     tested: int = 0
     passed: tuple[str, ...] = ()
+    #: The eligible nodes, if the group could start on them if they were empty; groups whose priority is below `right`
+    #: are held back there (V27).
     wanted: tuple[str, ...] = ()
     right: int = 0
 
@@ -280,36 +280,33 @@ Share = tuple[str, int]
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class PreemptionInput:
-    """Preemption input of `plan`; None disables preemption, at no cost.
+    """Preemption input of `plan`; None disables preemption, at no cost."""
 
-    `running` is called at most once per plan, and only if a group with a priority above `lowest_priority` was refused
-    for room. `lowest_priority` is the lowest priority of any bound pod (including leaving ones), None if there is none:
-    if all priorities are equal, nothing is computed (V25). `wall_s` is the current time.
-
-    By group id: `nominated` has the message of a nomination in progress, during which the group makes no other
-    nomination (V11); `retry_at_s` has the monotonic second before which it makes none (V12); `known` has the result of
-    its last examination, while nothing that it depends on has changed (V25). `overdue` are uids of pods that may be
-    evicted for it, as whole groups, because they exceeded their declared run time (H11).
-
-    `running` reads the running pods, or as many of them as the given units of work allow.
-
-    `held_back` are the nodes on which lower-priority groups are held back, None for no nodes. No other group holds back
-    for itself if it ranks behind the group of `held_back`, or if its own time in `held_until_s` (monotonic, by group
-    id) or that of one of its namespaces in `share_until_s` is over. `lowest_waiting` is the lowest priority of any pod
-    that waits for a node, None if none waits (V27). `forbidden` names the missing permission without which no pod is
-    evicted (V26).
-    """
-
+    #: Reads the running pods, or as many of them as the given units of work allow. Called at most once per plan, and
+    #: only if a group with a priority above `lowest_priority` was refused for room.
     running: Callable[[float], Running]
+    #: The current time.
     wall_s: int
+    #: Of any bound pod (including leaving ones), None if there is none: if all priorities are equal, nothing is
+    #: computed (V25).
     lowest_priority: int | None = None
     settings: PreemptionSettings = field(default_factory=PreemptionSettings)
+    #: By group id: the message of a nomination in progress, during which the group makes no other one (V11).
     nominated: Mapping[str, Refusal] = field(default_factory=dict)
+    #: By group id: the monotonic second before which it makes no nomination (V12).
     retry_at_s: Mapping[str, float] = field(default_factory=dict)
+    #: By group id: the result of its last examination, while nothing that it depends on has changed (V25).
     known: Mapping[str, NotHelpful] = field(default_factory=dict)
+    #: By group id: uids of pods that may be evicted for it, as whole groups, because they exceeded their declared run
+    #: time (H11).
     overdue: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    #: The nodes on which lower-priority groups are held back, None for no nodes. No other group holds back for itself
+    #: if it ranks behind the group of `held_back`, or once its own time in `held_until_s` (monotonic, by group id) or
+    #: that of one of its namespaces in `share_until_s` is over.
     held_back: HeldBack | None = None
     held_until_s: Mapping[str, float] = field(default_factory=dict)
     share_until_s: Mapping[Share, float] = field(default_factory=dict)
+    #: The lowest priority of any pod that waits for a node, None if none waits (V27).
     lowest_waiting: int | None = None
+    #: The missing permission without which no pod is evicted (V26).
     forbidden: str = ""

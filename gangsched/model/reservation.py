@@ -68,29 +68,31 @@ class Blocker(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reserved:
-    """Room that is reserved for a group from one plan to the next, in the order of heads.
-
-    It is for pods of `namespaces`, restricts groups of `priority` or lower, and starts at `at_s`; a fence has
-    `math.inf` and reserves its `nodes` as a whole. The group has waited since `since_s` (H4) and is expected to run for
-    `run_time_s` seconds. Of a tree, it is for the gangs of `choice`; empty: for those that come first (I9).
-    `placements` are the nodes of its needed pods, empty for a fence. The `first` group of the queue has a promise:
-    `promised_s` is the start time reported when it became first, `math.inf` until a time is certain. `empty` is the
-    number of nodes of a fence that have no pods. `waits_for` are those whose pods must end on these nodes, the last to
-    end first.
-    """
+    """Room that is reserved for a group from one plan to the next, in the order of heads."""
 
     group: str
+    #: Namespaces of its pods.
     namespaces: frozenset[str]
+    #: It restricts groups of this priority or lower.
     priority: int
+    #: The group has waited since then (H4).
     since_s: int
+    #: Expected run time of the group, in seconds.
     run_time_s: float
+    #: Start of the reservation; `math.inf` for a fence, which reserves its `nodes` as a whole.
     at_s: float
     nodes: tuple[str, ...]
+    #: Of a tree: the gangs that it is for; empty: those that come first (I9).
     choice: frozenset[str] = frozenset()
+    #: Nodes of the needed pods, empty for a fence.
     placements: tuple[Placement, ...] = ()
+    #: The first group of the queue has a promise.
     first: bool = False
+    #: The start time reported when it became first, `math.inf` until a time is certain.
     promised_s: float = math.inf
+    #: Number of nodes of a fence that have no pods.
     empty: int = 0
+    #: Groups and pods that must end on these nodes, the last to end first.
     waits_for: tuple[Blocker, ...] = ()
 
     @property
@@ -164,27 +166,28 @@ class KeptFor:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Reserving:
-    """Reservation input of `plan`; None disables reservations, at no cost.
-
-    `wall_s` is the current time. `occupants` is called only if a reservation exists or is made: it returns every pod
-    that takes room, by node name, and the same object until any of them changes. `standing` are the reservations of the
-    last plan, in order. Those of groups in `stale` must be recomputed; those of groups in `ended` end, for the reasons
-    given there. `waiting` are groups that were refused for room in earlier plans: heads and candidates. `known` says,
-    by group id, why a group has no reservation, while nothing that this depends on has changed. A plan recomputes at
-    most `made_at_most` reservations; the first plan after a start recomputes all (H16). `last_ends`, called only
-    when a group of known run time is placed, returns the latest end of a pod with accelerators on each node, -inf for
-    none (H10).
-    """
+    """Reservation input of `plan`; None disables reservations, at no cost."""
 
     limits: ReservationLimits
+    #: The current time.
     wall_s: float
+    #: Every pod that takes room, by node name; the same object until any of them changes. Called only if a reservation
+    #: exists or is made.
     occupants: Callable[[], Mapping[str, Sequence[Occupant]]]
+    #: Reservations of the last plan, in order.
     standing: tuple[Reserved, ...] = ()
+    #: Groups whose reservations must be recomputed.
     stale: frozenset[str] = frozenset()
+    #: Groups that were refused for room in earlier plans: heads and candidates.
     waiting: tuple[Group, ...] = ()
+    #: By group id: why a group has no reservation, while nothing that this depends on has changed.
     known: Mapping[str, NotReserved] = field(default_factory=dict)
+    #: The latest end of a pod with accelerators on each node, -inf for none (H10). Called only when a group of known
+    #: run time is placed.
     last_ends: Callable[[NodeTable], Floats] | None = None
+    #: Number of reservations that a plan may recompute; the first plan after a start recomputes all (H16).
     made_at_most: int = 2
+    #: Groups whose reservations end, with the reason.
     ended: Mapping[str, NotReserved] = field(default_factory=dict)
 
 

@@ -167,27 +167,30 @@ class GroupConsumer(msgspec.Struct, frozen=True, gc=False):
 class Selection(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The decision about one claim of a placed pod.
 
-    The claim is to be provisioned for `node`, or bound to the existing `volume`; with neither, another pod's decision
-    applies and this pod waits. With `reserve` it is a ResourceClaim, to whose consumers the pod is added if `required`
-    still holds; with an `allocation` its devices are allocated before. A pod that `follows` waits until the claim is
-    allocated for another pod. A ResourceClaim with a `consumer` is reserved for this PodGroup instead of for the pod.
-    uids and resource versions identify the objects that the decision is based on. `makes` is the claim that gangsched
-    creates for extended resources, first if it has no uid yet.
+    uids and resource versions identify the objects that it is based on.
     """
 
     namespace: str
     name: str
     uid: str
     resource_version: str = ""
+    #: The node that the claim is to be provisioned for. Without it and without `volume`, another pod's decision applies
+    #: and this pod waits.
     node: str = ""
+    #: The existing volume to bind the claim to.
     volume: str = ""
     volume_version: str = ""
+    #: It is a ResourceClaim, to whose consumers the pod is added if `required` still holds.
     reserve: bool = False
     required: tuple[NodeSelectorTerm, ...] | None = None
+    #: The devices that are allocated before that.
     allocation: DeviceAllocation | None = None
     finalizers: tuple[str, ...] = ()
+    #: The pod waits until the claim is allocated for another pod.
     follows: bool = False
+    #: The PodGroup that the ResourceClaim is reserved for instead of for the pod.
     consumer: GroupConsumer | None = None
+    #: The claim that gangsched creates for extended resources, first if it has no uid yet.
     makes: MadeClaim | None = None
 
     @property
@@ -204,28 +207,28 @@ class Selection(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Storage:
-    """All storage objects at one moment, by kind and `storage_key`.
-
-    `users` are placed pods with claims, each with its node's name, by uid; `selections` are the decisions about their
-    claims whose binding is not yet complete. `shared` are keys of claims that several pods name, placed or not, with
-    the number of these pods. `groups` are the native PodGroups with ResourceClaims, by id. `unread` are kinds that
-    cannot be read. `allocator` has the devices of nodes, None if gangsched allocates no devices. `awaits` are kinds
-    that it needs and that are not read yet; `outdated` are keys of claims whose last write by gangsched was not seen in
-    the watch yet.
-    """
+    """All storage objects at one moment, by kind and `storage_key`."""
 
     claims: Mapping[str, Claim] = field(default_factory=dict)
     volumes: Mapping[str, Volume] = field(default_factory=dict)
     classes: Mapping[str, StorageClass] = field(default_factory=dict)
     csi_nodes: Mapping[str, CsiNode] = field(default_factory=dict)
     devices: Mapping[str, ResourceClaim] = field(default_factory=dict)
+    #: Placed pods with claims, each with its node's name, by uid.
     users: Mapping[str, tuple[Pod, str]] = field(default_factory=dict)
+    #: Decisions about the claims of these pods whose binding is not yet complete.
     selections: Mapping[str, tuple[Selection, ...]] = field(default_factory=dict)
+    #: Keys of claims that several pods name, placed or not, with the number of these pods.
     shared: Mapping[str, int] = field(default_factory=dict)
+    #: Native PodGroups with ResourceClaims, by id.
     groups: Mapping[str, PodGroup] = field(default_factory=dict)
+    #: Kinds that cannot be read.
     unread: frozenset[type[StorageObject]] = frozenset()
+    #: The devices of nodes, None if gangsched allocates no devices; `awaits` are kinds that it needs and that are not
+    #: read yet.
     allocator: Any = None
     awaits: frozenset[type[StorageObject]] = frozenset()
+    #: Keys of claims whose last write by gangsched was not seen in the watch yet.
     outdated: frozenset[str] = frozenset()
 
     def consumer(self, pod: Pod, use: ClaimUse) -> GroupConsumer | None:

@@ -42,29 +42,31 @@ Found: TypeAlias = Sequence[tuple[ClaimUse, Claim | None]]
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class ClaimNeeds:
-    """Requirements of a pod's claims; `problem` says why no node can satisfy them, None if a node may.
+    """Requirements of a pod's claims."""
 
-    `bound` are the volumes of bound claims (VolumeZone checks those in `zoned`), `unbound` the claims that wait for a
-    node, smallest first. `exclusive` are keys of claims that only one pod at a time may use, `disks` all disks to
-    attach. `devices` are allocated ResourceClaims; for the `unallocated` ones, which request `kind` together, devices
-    are chosen. `sharing` are the unallocated claims that several pods use, each with its kind; `own` is the kind of the
-    others. `consumers` are the PodGroups that ResourceClaims are reserved for, by key of the claim. `extended` is the
-    claim that gangsched makes for extended resources, which differs by node and is in none of these.
-    """
-
+    #: Why no node can satisfy them, None if a node may.
     problem: Refusal | None = None
+    #: Volumes of bound claims; VolumeZone checks those in `zoned`.
     bound: tuple[Volume, ...] = ()
     zoned: tuple[Volume, ...] = ()
     volume_missing: bool = False
+    #: Claims that wait for a node, smallest first.
     unbound: tuple[Claim, ...] = ()
+    #: Keys of claims that only one pod at a time may use.
     exclusive: tuple[str, ...] = ()
+    #: All disks to attach.
     disks: tuple[Disk, ...] = ()
+    #: Allocated ResourceClaims.
     devices: tuple[ResourceClaim, ...] = ()
+    #: ResourceClaims for which devices are chosen; together they request `kind`.
     unallocated: tuple[ResourceClaim, ...] = ()
     kind: DeviceKind | None = None
+    #: Unallocated claims that several pods use, each with its kind; `own` is the kind of the others.
     sharing: tuple[tuple[ResourceClaim, DeviceKind], ...] = ()
     own: DeviceKind | None = None
+    #: PodGroups that ResourceClaims are reserved for, by key of the claim.
     consumers: Mapping[str, GroupConsumer] = field(default_factory=dict)
+    #: The claim that gangsched makes for extended resources, which differs by node and is in none of the above.
     extended: ExtendedNeed | None = None
 
     def users(self, pod: Pod, claim: ResourceClaim) -> set[str]:
