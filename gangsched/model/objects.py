@@ -96,21 +96,23 @@ class ExtendedResource(NamedTuple):
 class Shape:
     """The part of a pod's specification that filters and scores read; identical pods share one object.
 
-    Shapes are compared and hashed by identity: the decoder interns them, so masks can be cached per shape. `requests`
-    has no zero entries and always counts the pod itself (`pods`: 1). `required` is None without required node affinity;
-    an empty tuple matches no node. `inter_pod` is None without inter-pod constraints. Labels are not part of a shape,
-    because they differ within a gang. `unsupported` names features of the pod that this version does not support.
-    `extended` are the extended resources in `requests`, by name.
+    Shapes are compared and hashed by identity: the decoder interns them, so masks can be cached per shape. Labels are
+    not part of a shape, because they differ within a gang.
     """
 
+    #: Has no zero entries and always counts the pod itself (`pods`: 1).
     requests: ResourceVector
     node_name: str = ""
     node_selector: tuple[tuple[str, str], ...] = ()
+    #: None without required node affinity; an empty tuple matches no node.
     required: tuple[NodeSelectorTerm, ...] | None = None
     preferred: tuple[PreferredTerm, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
+    #: None without inter-pod constraints.
     inter_pod: InterPodConstraints | None = None
+    #: Features of the pod that this version does not support.
     unsupported: tuple[str, ...] = ()
+    #: The extended resources in `requests`, by name.
     extended: tuple[ExtendedResource, ...] = ()
 
     @property

@@ -83,21 +83,23 @@ class RunningPod(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningGang:
-    """A gang with bound members; `group` is its group's id, `uids` are its bound members that are not leaving.
-
-    `succeeded` members count towards `min_member` as in P1. Members of an `indivisible` gang (native disruptionMode
-    `all`) are evicted only all together, members of a `disrupted_singly` gang (`single`) one by one. While members are
-    `binding`, the gang's group is not evicted as a whole. `tree` is None if its group is no tree.
-    """
+    """A gang with bound members."""
 
     id: str
+    #: Id of its group.
     group: str
     min_member: int
+    #: Bound members that are not leaving.
     uids: tuple[str, ...]
+    #: They count towards `min_member` as in P1.
     succeeded: int = 0
+    #: Its members are evicted only all together (native disruptionMode `all`).
     indivisible: bool = False
+    #: Its members are evicted one by one (`single`).
     disrupted_singly: bool = False
+    #: While members are being bound, the group is not evicted as a whole.
     binding: bool = False
+    #: None if its group is no tree.
     tree: Composite | None = None
 
 
@@ -111,18 +113,17 @@ class Budget(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Running:
-    """All pods that may be evicted or are leaving, in any order.
+    """All pods that may be evicted or are leaving, in any order."""
 
-    A pod that is not in `pods` is never a victim, nor is its core (the group that would be evicted with it). `gangs`
-    has every gang that a pod names, and all gangs of its group with bound members. An unchanged pod has the same mark
-    in the next plan. Until the input is `whole`, no group preempts; later plans receive the missing pods. `units` are
-    the units of work (`core.work`) that reading took.
-    """
-
+    #: A pod that is not listed is never a victim, nor is its core (the group that would be evicted with it). An
+    #: unchanged pod has the same mark in the next plan.
     pods: Sequence[RunningPod]
+    #: Every gang that a pod names, and all gangs of its group with bound members.
     gangs: Sequence[RunningGang] = ()
     budgets: Sequence[Budget] = ()
+    #: If False, pods are missing that later plans receive, and no group preempts.
     whole: bool = True
+    #: Units of work (`core.work`) that reading took.
     units: int = 0
 
 
@@ -191,18 +192,19 @@ class Harm(NamedTuple):
 class Preemption:
     """A decision to preempt: nodes of the needed members, and the pods that must be gone before the members can be
     bound.
-
-    `placements` become nominations. `awaited` are uids of pods that are terminating anyway and whose room is used (V4).
-    `stopped` are ids of gangs that fall below their minimum. `grace_s` is the longest grace period of the victims. At
-    `deadline_s` the last victim, or pod that terminates anyway, counts as stuck (V12).
     """
 
+    #: They become nominations.
     placements: tuple[Placement, ...]
     victims: tuple[Victim, ...] = ()
+    #: Uids of pods that are terminating anyway and whose room is used (V4).
     awaited: tuple[str, ...] = ()
+    #: Ids of gangs that fall below their minimum.
     stopped: tuple[str, ...] = ()
     harm: Harm | None = None
+    #: The longest grace period of the victims.
     grace_s: int = 0
+    #: Time at which the last victim, or pod that terminates anyway, counts as stuck (V12).
     deadline_s: int = 0
 
 

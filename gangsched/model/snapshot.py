@@ -125,24 +125,22 @@ class NodeTable:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Snapshot:
-    """A consistent view of the cluster: `allocatable[r][n]` and `free[r][n]`, exact; rows as in `resources`, nodes as
-    in `table`.
-
-    `free` excludes the room of bound, assumed and held pods, and is negative on an over-committed node. `pods_by_node`
-    are these pods; `storage` are the claims and volumes. `nominated` room is subtracted from neither. `overhead[r][n]`
-    is used by pods that end only with the node (`Pod.ends_with_node`); None if there are no such pods.
-    `served[name][n]`: node `n` offers that extended resource only through devices, of which the columns have an upper
-    limit.
-    """
+    """A consistent view of the cluster. Amounts are exact; rows are as in `resources`, nodes as in `table`."""
 
     table: NodeTable
     resources: Mapping[str, int]
     allocatable: Ints
+    #: `free[r][n]` excludes the room of bound, assumed and held pods, and is negative on an over-committed node.
     free: Ints
+    #: The pods that use room.
     pods_by_node: PodsByNode = field(default_factory=PodsByNode)
+    #: Claims and volumes.
     storage: Storage = field(default_factory=Storage)
+    #: Nominated room, which is not subtracted from `free`.
     nominated: NominatedRoom = field(default_factory=NominatedRoom)
+    #: `overhead[r][n]` is used by pods that end only with the node (`Pod.ends_with_node`); None if there are none.
     overhead: Ints | None = None
+    #: `served[name][n]`: node `n` offers that extended resource only through devices, and its amount is an upper limit.
     served: Mapping[str, Bools] = field(default_factory=dict)
 
     def emptied(self) -> Ints:

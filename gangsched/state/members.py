@@ -151,24 +151,24 @@ class ClaimsWait(msgspec.Struct, eq=False, gc=False):
 
 
 class Member(msgspec.Struct, eq=False, gc=False):
-    """One pod, and its node if its state takes room.
-
-    `gang` is the id of its gang, "" for a pod that only uses room or claims. `selections` are the decisions about its
-    claims until it is bound, and `wait` is set while it waits for them. `fault` is why its bind failed, until the next
-    verdict. `marking`: its timeout annotation is being written and already counts (T2). `permit` is the stamp of the
-    Permit that it passed: the stamp that gangsched wrote, else the stamp that the pod had when it was first seen (B4).
-    `keeps_until_s` is the monotonic second until which it keeps its room after failed binds.
-    """
+    """One pod, and its node if its state takes room."""
 
     pod: Pod
     state: State
+    #: Id of its gang, "" for a pod that only uses room or claims.
     gang: str = ""
     node: str = ""
+    #: Decisions about its claims until it is bound; `wait` is set while it waits for them.
     selections: tuple[Selection, ...] = ()
     wait: ClaimsWait | None = None
+    #: Why its bind failed, until the next verdict.
     fault: str = ""
+    #: Its timeout annotation is being written and already counts (T2).
     marking: bool = False
+    #: Monotonic second until which it keeps its room after failed binds.
     keeps_until_s: float = 0.0
+    #: The stamp of the Permit that it passed: as gangsched wrote it, else as the pod had it when it was first seen
+    #: (B4).
     permit: PermitStamp | None = None
     #: The stamp is no text of the pod's owner: we wrote it, a Binding carried it, or a policy guards it (B4).
     is_proven: bool = False

@@ -28,20 +28,20 @@ PLENTY = np.iinfo(np.int64).max
 
 @dataclass(slots=True)
 class Kept:
-    """Room on `nodes` that is reserved for `group`, a head of `priority`, from `at_s` on.
-
-    `change[r][i]`: how much more room `nodes[i]` has at that time than now, for groups other than this head and the
-    heads before it. A `fence` reserves whole nodes and has no start time. `missed`: its start time has passed, so
-    declared run times may have been false. `devices` are the nodes where claims of the head will have devices.
-    """
+    """Room on `nodes` that is reserved for `group`, a head of `priority`, from `at_s` on."""
 
     group: str
     priority: int
     at_s: float
     nodes: Ints
+    #: `change[r][i]`: how much more room `nodes[i]` has at that time than now, for groups other than this head and the
+    #: heads before it.
     change: Ints
+    #: Whole nodes are reserved, without a start time.
     fence: bool = False
+    #: The start time has passed, so declared run times may have been false.
     missed: bool = False
+    #: Nodes where claims of the head will have devices.
     devices: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
     def outlived_by(self, ends_s: float) -> bool:

@@ -29,38 +29,37 @@ UNITS_A_SLICE, UNITS_AN_ITEM = 6, 8
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """The pending members of one gang (by index in the group) that have one shape, in placing order.
+    """The pending members of one gang that have one shape, in placing order."""
 
-    `pinned` members can only be placed where their volumes exist or are being provisioned; they are separate items.
-    `need` is the index of the need that the members count towards; if they are in slices, `home` is the layer of these.
-    `pins` are the domains, as pairs of label and code, in which they must be.
-    """
-
+    #: Index of the gang in the group.
     gang: int
     shape: Shape
     pods: tuple[Pod, ...]
+    #: They can only be placed where their volumes exist or are being provisioned, so they are a separate item.
     pinned: bool
+    #: Index of the need that they count towards.
     need: int
+    #: If they are in slices: the layer of these.
     home: int = -1
+    #: Domains, as pairs of label and code, in which they must be.
     pins: Pins = ()
     devices: Hashable = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Slices:
-    """Slices as kinds of a packing, after the items; `at_hand[kind]` is the number of slices that may start in any
-    block.
+    """Slices as kinds of a packing, after the items."""
 
-    `layers` are labels, the coarsest first. For need number n, `wanted[n]` pods or slices must be placed; the first
-    needs are those of the gangs. `kind_of` are the kinds of slices by their `id`, `item_of` the items of pods by uid.
-    """
-
+    #: Labels, the coarsest first.
     layers: tuple[str, ...]
     nested: bool
     units: tuple[NeededUnits | None, ...]
     pieces: tuple[Piece, ...]
+    #: By kind: the slices that may start in any block.
     at_hand: tuple[tuple[Slice, ...], ...]
+    #: By need: how many pods or slices must be placed; the first needs are those of the gangs.
     wanted: tuple[int, ...]
+    #: Kinds of slices by their `id`; `item_of` are the items of pods by uid.
     kind_of: Mapping[int, int]
     item_of: Mapping[str, int]
 
