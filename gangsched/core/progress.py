@@ -135,7 +135,7 @@ class Progress:
         return moved
 
     def again(self, run: Sequence[Pod], ledger: Ledger) -> list[Placement]:
-        """The placements that `resume` reserved again, as far as they belong to the first pods of this run."""
+        """The placements that `resume` reserved again and that are of the first pods of this run."""
         storage, found = ledger.occupancy.storage, []
         for pod in run:
             node = self._resumed.get(pod.uid)

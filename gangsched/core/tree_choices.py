@@ -102,8 +102,8 @@ class TreeParts:
         return not any(gang.bound for gang in gangs), -priority, age, len(name), name
 
     def needed(self, composite: Composite) -> list[str]:
-        """The gangs that the minimum of a composite needs: those of children that have started, then of the first ones
-        that are ready.
+        """The gangs that the minimum of a composite needs: the gangs of children that have started, then of the first
+        ready ones.
         """
         started, ready = self.started(composite), self.ready(composite)
         chosen = [*started, *ready[: max(0, max(composite.min_children, 1) - len(started))]]
@@ -111,7 +111,7 @@ class TreeParts:
         return [gang for gangs in of_chosen for gang in gangs]
 
     def is_needed(self, composite: Composite, gangs: Set[str]) -> bool:
-        """Whether these gangs are the minimum of a composite and no more, as far as its children are ready."""
+        """Whether these gangs are exactly the minimum of a composite, given which of its children are ready."""
         chosen, others = list[Part](), list[Part]()
         for child in composite.children:
             (others if gangs.isdisjoint(gangs_of(child)) else chosen).append(child)
@@ -279,7 +279,7 @@ def needed(group: Group, choice: Set[str] = frozenset()) -> Group:
 
 
 def is_choice(group: Group, choice: Set[str]) -> bool:
-    """Whether these gangs are the minimum of a tree and no more, as far as its children are ready."""
+    """Whether these gangs are exactly the minimum of a tree, given which of its children are ready."""
     known = {gang.id for gang in group.gangs}
     return group.tree is not None and choice <= known and TreeParts(group, Work()).is_needed(group.tree, choice)
 

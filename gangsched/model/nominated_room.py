@@ -22,9 +22,9 @@ Ints = npt.NDArray[np.int64]
 class Nomination(NamedTuple):
     """Room on a node that is promised to a pod, by another scheduler (semantics F1) or by gangsched's preemption (V10).
 
-    `pod` has only the pod's shape and priority. `group` is the id of the group that the room is for, "" for a pod of
-    another scheduler; its own nominations do not restrict a group. Leaving pods still use `freed` of the room. That
-    part becomes free for this nomination alone, so it reserves no other room until then.
+    `pod` has only the pod's shape and priority. `group` is the id of the group that may use the room, "" for a pod of
+    another scheduler. Leaving pods still use `freed` of the room. That part becomes free for this nomination alone, so
+    it reserves no other room until then.
     """
 
     node: str

@@ -108,7 +108,7 @@ class NativeSpec(_GroupSpec):
     resource_claims: list[Any] | None = None
 
     def declared(self, where: str) -> Declared:
-        """The supported values of the spec, and sentences about the others."""
+        """The supported values of the spec, and sentences about fields that are refused or have no effect."""
         claims = self._claims()
         unsupported = ("resourceClaims",) if len(claims) < len(self.resource_claims or ()) else ()
         return replace(self._common(where, unsupported), min_member=self._min_member(), claims=claims)
@@ -139,7 +139,7 @@ class CompositeSpec(_GroupSpec):
     scheduling_policy: Any = None
 
     def declared(self, where: str) -> Declared:
-        """The supported values of the spec, and sentences about the others."""
+        """The supported values of the spec, and sentences about fields that are refused or have no effect."""
         policy = self.scheduling_policy if isinstance(self.scheduling_policy, Mapping) else {}
         gang = policy.get("gang")
         least = gang.get("minGroupCount") if isinstance(gang, Mapping) else None

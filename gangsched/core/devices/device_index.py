@@ -370,7 +370,7 @@ class DeviceIndex:
     # --- pools ------------------------------------------------------------------------------------------------------
 
     def is_viewed(self, table: NodeTable) -> bool:
-        """Whether `views` of this table are known, or none are needed."""
+        """Whether `views` of this table are cached or not needed."""
         return not self.slices.joint or (self._viewed is table and self._views is not None)
 
     def views(self, table: NodeTable, matching: Matching) -> Views | None:

@@ -123,7 +123,7 @@ def _seen_by_all(pool: Pool, seen: Iterable[Collection[DeviceId]]) -> Pool:
 def cut(
     pools: Sequence[Pool], is_used: Callable[[DeviceId], bool], matches: Callable[[PoolDevice], bool]
 ) -> tuple[Pool, ...]:
-    """The pools with at most `MOST_JOINT` devices together, which match and are free; of the others only consumed
+    """Reduce the pools to at most `MOST_JOINT` matching, free devices together; of all other devices only consumed
     counters count.
     """
     # The usual case is decided without asking any selector.

@@ -101,7 +101,7 @@ def restricts(pod: Pod, occupancy: Occupancy) -> bool:
 
 
 def restricts_by_terms(pod: Pod, occupancy: Occupancy) -> bool:
-    """Whether only required inter-pod terms, of the pod or of others, may exclude a node that has room for it."""
+    """Whether a node with room can be excluded only by required inter-pod terms, of the pod or of others."""
     return all(each in TERMS for each in STATEFUL if each.applies(pod, occupancy))
 
 

@@ -63,7 +63,7 @@ class Region:
         return None if length is None else (outer or self)._give_back(ordered[:length])
 
     def ordered(self, level: int, *, by_node: bool, breaking: bool) -> Ints:
-        """Units to evict, cheapest first, as far as budgets allow."""
+        """Units to evict within the budgets, cheapest first."""
         price = self._node_prices(level) if by_node else None
         singles, cores = self.units.upto(level, self.sums.mask, price)
         budgets, first_core = self.units.columns.budgets, self.units.first_core

@@ -180,7 +180,7 @@ class NeededSums:
         return slices.copies([(inner or slices.level).sums(each) for each in self.quantities(slices, free, rooms)])
 
     def quantities(self, slices: SliceSum, free: Ints, rooms: Sequence[Ints]) -> list[Ints]:
-        """By node, the quantities that slices use: room for members of each ask, and free amounts."""
+        """By node, the quantities that slices use: room for the members of each `Ask`, and free amounts."""
         amounts = [np.where(self.mask, np.maximum(free[row], 0), 0) for row, _ in slices.amounts]
         return [*(rooms[ask] for ask, _ in slices.parts), *amounts]
 

@@ -120,8 +120,8 @@ class Standing:
         return not self._reservations or self._given.limits.order is BackfillOrder.AGE
 
     def order(self, group: Group) -> tuple[Any, ...]:
-        """Sort key of groups: heads come first, in their order; then, among groups that Q1 ranks equally, those with
-        the shorter class of run time (H9).
+        """Sort key of groups: heads first, in their order; then groups that Q1 ranks equally by class of run time, the
+        shortest first (H9).
         """
         priority, healed, run_class, age, name = passing_key(group)
         return priority, healed, self._places.get(name, len(self._places)), run_class, age, name
@@ -189,7 +189,7 @@ class Standing:
         return last is not None and rank(last.head, self._first) < rank(head, self._first)
 
     def finish(self) -> None:
-        """Recompute remaining stale reservations, as far as this plan may."""
+        """Recompute the remaining stale reservations, up to the plan's limit."""
         while self._left and self._lacking(self._heads):
             if not self._bounded(lambda: self._make_next(self._chosen())):
                 return

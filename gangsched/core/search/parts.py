@@ -95,7 +95,7 @@ def entries_of(
 
 
 def layers_in(slice_: Slice) -> Iterator[tuple[str, ...]]:
-    """The labels of a slice and of those inside it, from the outermost to each innermost one."""
+    """The labels along each path from a slice to an innermost slice in it, outermost first."""
     open_slices: list[tuple[Slice, tuple[str, ...]]] = [(slice_, ())]
     while open_slices:
         each, outer = open_slices.pop()

@@ -52,7 +52,7 @@ class HoldingBack:
         return self._shown[0] if self._shown is not None else None
 
     def share_until_s(self) -> Mapping[Share, float]:
-        """By namespace and priority: when the shared time ends, until a new one may begin."""
+        """By namespace and priority: end of the shared time, kept until a new one may begin."""
         return self._share_until_s
 
     def groups(self) -> Set[str]:

@@ -27,7 +27,7 @@ class Told:
     wall_s: float
 
     def is_out_of_date(self, now: Reserved, *, wall_s: float) -> bool:
-        """Report whether `now` differs enough from what was reported to be written again (H13)."""
+        """Whether `now` differs so much from the last report that it must be reported again (H13)."""
         if _what(self.reserved) != _what(now):
             return True
         if now.is_fence:

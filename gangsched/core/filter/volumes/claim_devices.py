@@ -203,7 +203,7 @@ class ClaimDevices:
         return None if self._gone >= users else selection
 
     def wanted(self, pod: Pod) -> WantedDevices:
-        """Devices that a pod needs in addition to those of shared claims that have their devices already."""
+        """Devices that a pod needs, except those of shared claims that have their devices already."""
         needs = self._needs(pod)
         if not needs.sharing:
             return WantedDevices(self._on_nodes(needs, needs.unallocated))

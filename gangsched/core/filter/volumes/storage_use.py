@@ -208,11 +208,11 @@ class StorageUse:
         return None if decided is None else self.selected(pod) + decided
 
     def wanted(self, pod: Pod) -> WantedDevices:
-        """Devices that a pod needs in addition to those of shared claims that have their devices already."""
+        """Devices that a pod needs, except those of shared claims that have their devices already."""
         return WantedDevices() if self.claim_devices is None or not pod.claims else self.claim_devices.wanted(pod)
 
     def with_devices(self, pod: Pod, room: Ints) -> Ints:
-        """`room`, reduced to the number of such pods for which each node has devices, as far as they need any there."""
+        """`room`, reduced to the number of such pods for which each node has the devices that they need there."""
         wanted, devices = self.wanted(pod), self.devices
         for each in wanted.on if devices is not None else ():
             if devices is None or (each.kind is None and not wanted.other):
