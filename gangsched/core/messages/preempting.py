@@ -74,7 +74,9 @@ def being_preempted() -> Refusal:
 
 def evicting() -> Refusal:
     """Refusal of a group whose victims' evictions are under way (semantics V11)."""
-    return Refusal(Reason.PREEMPTING, "it starts once the gangs that make room for it are being evicted as a whole")
+    return Refusal(
+        Reason.PREEMPTING, "the group starts once every pod of the gangs that make room for it is being evicted"
+    )
 
 
 def preempted_pod(victim: Victim, by: ObjectRef) -> str:
