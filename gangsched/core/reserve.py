@@ -298,7 +298,9 @@ class Ledger:
 
     @contextmanager
     def keeping(self, group: str, *, but: Set[str]) -> Iterator[None]:
-        """Inside the context keep the group itself from the room of its nominated pods, except those `but`."""
+        """Inside the context, the room of the group's nominated pods, except those `but`, is closed to the group
+        itself, too.
+        """
         kept = [each for each in self.respected(group) if each.pod.uid not in but]
         with self.work.unlimited():  # nothing would roll back one half of it
             self.promise(kept, 1)

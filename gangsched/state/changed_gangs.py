@@ -1,7 +1,7 @@
 """Gangs that have changed since they were last read, and in which order they are read.
 
 Invariant: no plan is made while a gang that was read before has changed, since its view is outdated. A new gang has no
-view that anything could decide on, so that plans go on while new ones wait for their turn, one namespace after the
+view yet, so no decision can depend on it: plans continue while new gangs wait for their turn, one namespace after the
 other. A new gang with a member on a node is read like a known one: preemption and reservations count such members.
 """
 
@@ -40,14 +40,14 @@ class ChangedGangs:
         return bool(self._new)
 
     def add(self, gang_id: str) -> None:
-        """A gang is new or has changed."""
+        """Record that a gang is new or has changed."""
         if gang_id in self._views:
             self._known[gang_id] = None
         elif gang_id not in self._known:
             self._new.setdefault(namespace_of(gang_id), {})[gang_id] = None
 
     def add_all(self, gang_ids: Iterable[str]) -> None:
-        """These gangs have changed, and are read before the next plan."""
+        """Record that these gangs have changed and must be read before the next plan."""
         for gang_id in gang_ids:
             self._known[gang_id] = None
 

@@ -35,7 +35,7 @@ Entry: TypeAlias = tuple[Rank, str]
 
 
 class QueueState(StrEnum):
-    """The part of the queue that a group is in; in parentheses, kube-scheduler's name of it."""
+    """The part of the queue that a group is in; kube-scheduler's name is in parentheses."""
 
     NEW = ""  # in none: a gang of it still awaits its PodGroup
     ACTIVE = "active"  # planned next (activeQ)

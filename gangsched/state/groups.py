@@ -210,7 +210,7 @@ class Registry:
 
     def exceeds(self, units: float, *, with_new: bool = True) -> bool:
         """Whether reading all changed gangs takes more than this many units of work, each about the time for one
-        member; `with_new` says whether new gangs count that a plan need not wait for.
+        member; `with_new`: including new gangs, for which a plan need not wait.
         """
         return self._changed.exceeds(units, with_new=with_new)
 

@@ -52,8 +52,8 @@ class Parents:
         self._new_until_s.setdefault(parent, now_s + MINIMUM_WAIT_S)
 
     def settled(self, now_s: float) -> set[str]:
-        """For each parent that is no longer new, one child, since its tree no longer waits for a minimum; for a bounded
-        number of parents.
+        """One child of each parent whose tree no longer waits for a minimum, because the parent is no longer new; of a
+        bounded number of parents.
         """
         due = [*takewhile(lambda each: self._new_until_s[each] <= now_s, islice(self._new_until_s, SETTLED_AT_ONCE))]
         for parent in due:

@@ -36,7 +36,7 @@ def taken_amounts(request: DeviceRequest, device: Device) -> dict[str, int] | No
 
 
 def has_left(device: Device, used: Mapping[str, int], taken: Mapping[str, int]) -> bool:
-    """Whether the amounts are available in addition to those in use."""
+    """Whether `taken` fits in addition to the amounts in use."""
     return all(used.get(name, 0) + taken[name] <= capacity.value for name, capacity in device.capacity.items())
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class DeviceFault(Exception):  # noqa: N818 - a fault of a claim, class or device, not of the program
-    """An error in a claim; the pod is refused, not only one node."""
+    """An error in a claim, which refuses the pod on every node."""
 
 
 class DevicesUnsupported(DeviceFault):

@@ -142,7 +142,7 @@ class DeviceIndex:
         return self.holders.rival(claim, results, [self._whole(id) for id in sorted({each.id[:2] for each in results})])
 
     def required(self, results: Iterable[DeviceResult], node: str) -> tuple[NodeSelectorTerm, ...] | None:
-        """Terms for the nodes that can use these devices, chosen on `node`; None for all, as in kube-scheduler."""
+        """Selector terms of the nodes that can use these devices, chosen on `node`; None for all nodes."""
         scopes = {each.id: each for id in {each.id[:2] for each in results} for each in self._whole(id).devices}
         return reachable_from([scopes[each.id] for each in results if each.id in scopes], node)
 
@@ -222,7 +222,7 @@ class DeviceIndex:
     # --- what is asked ----------------------------------------------------------------------------------------------
 
     def kind(self, claims: Iterable[DeviceClaim]) -> DeviceKind:
-        """The kind of what the claims request, without names; equal kinds are the same object."""
+        """The `DeviceKind` of these claims; equal kinds are the same object."""
         made = tuple(
             # Without names, equal requests of different pods share one column; `DeviceKind.named` puts the names back.
             DeviceClaim(name=f"#{number}", requests=each.requests, constraints=each.constraints, unknown=each.unknown)

@@ -23,7 +23,7 @@ _MOST_STATES: Final = 100_000
 
 
 class DeviceRoom(NamedTuple):
-    """There are devices for `pods` pods together. `ended`: the search ended early, so there may be devices for more. It
+    """`pods` such pods can have devices at the same time. `ended`: the search ended early, so more may be possible. It
     took `steps` steps.
     """
 

@@ -96,7 +96,7 @@ class DeviceUse:
     # --- room -------------------------------------------------------------------------------------------------------
 
     def room(self, kind: DeviceKind, wanted: Ints) -> Ints:
-        """`room[node]`: how many more pods of the kind; searched where pods are `wanted`, 0 on other nodes."""
+        """`room[node]`: how many more pods of the kind get devices; searched where pods are `wanted`, 0 elsewhere."""
         column = self._column(kind)
         for node in np.flatnonzero((column.room == UNKNOWN) & (wanted > 0)).tolist():
             if column.room[node] == UNKNOWN:

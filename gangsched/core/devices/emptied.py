@@ -18,7 +18,7 @@ def emptied(index: DeviceIndex) -> DeviceIndex:
 
 
 class EmptiedIndex(DeviceIndex):
-    """An index that shares what it reads with another one."""
+    """An index that shares slices, pools and classes with the original one."""
 
     def __init__(self, index: DeviceIndex) -> None:
         super().__init__()

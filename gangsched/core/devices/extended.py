@@ -8,7 +8,7 @@ from gangsched.model.devices import CLASS_PREFIX, DeviceClass
 
 
 def served_by(classes: Iterable[DeviceClass]) -> Mapping[str, str]:
-    """The name of the class that serves each extended resource: of several the newest one, then the first by name."""
+    """The name of the class that serves each extended resource; if several do, the newest, then the first by name."""
     found: dict[str, str] = {}
     for each in sorted(classes, key=lambda each: (-each.creation_s, each.name)):
         if each.extended_resource:

@@ -35,8 +35,8 @@ class DeviceKind:
 
 
 class NodeRoom(NamedTuple):
-    """There are devices for `pods` pods together. `ended`: the search ended early. `fault`: why such a pod cannot get
-    devices.
+    """`pods` such pods can have devices at the same time. `ended`: the search ended early. `fault`: why such a pod
+    cannot get devices.
     """
 
     pods: int

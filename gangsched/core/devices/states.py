@@ -1,4 +1,4 @@
-"""The devices of a node as states without names, as far as they matter to some claims.
+"""The devices of a node reduced to states without names, which contain only what some claims depend on.
 
 A *unit* is the set of devices that share counters, or one device without counters. Its state consists of the remaining
 counters and, for each device, of the requests that it satisfies, the attributes that constraints name, and its use. Two

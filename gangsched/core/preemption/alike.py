@@ -1,7 +1,7 @@
 """Equal single pods that follow each other in the queue: one preemption attempt is made for many of them.
 
-Invariant: each pod gets a node and its own victims; no victim belongs to two groups. A wave of thousands of equal pods
-would otherwise make one attempt each, at a millisecond of the plan per node and running pod.
+Invariant: each pod gets a node and its own victims; no victim belongs to two groups. Otherwise each of thousands of
+equal pods would make an attempt, which costs the plan a millisecond per node and running pod.
 """
 
 from __future__ import annotations

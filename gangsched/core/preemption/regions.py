@@ -55,7 +55,7 @@ class Regions:
         return cls(preemptor, columns, units, DomainSums.of(preemptor.group, sums, ledger), everywhere)
 
     def among(self, allowed: Bools) -> Regions:
-        """The same regions, if these pods may be evicted instead; what is free and requested is not summed again."""
+        """The same regions with other evictable pods (`allowed`); the sums of free and requested amounts are reused."""
         units = Units.of(self.preemptor, self.columns, allowed)
         return replace(self, units=units, everywhere=replace(self.everywhere, units=units))
 

@@ -350,7 +350,7 @@ def _ask(shape: Shape, count: int, names: Sequence[str], preemptor: Preemptor, l
 def slices_of(preemptor: Preemptor, names: Sequence[str], ledger: Ledger) -> tuple[SliceSum, ...]:
     """The slices of the needed members, as a sum for each layer of a gang; `names` are the rows.
 
-    None for a gang that needs members of slices that partly run, or of slices that lack members.
+    A gang has no sum if it needs members of slices that partly run or that lack members.
     """
     asks = {shape: number for number, shape in enumerate(preemptor.counts)}
     gangs = [gang for gang in preemptor.gangs if gang.constraints.slices]

@@ -47,9 +47,9 @@ WORK: Final = 9_000
 class Head:
     """A group entitled to a reservation; a round must permit all `gangs`.
 
-    It has waited since `since_s`, and is expected to run for `run_time_s`, `math.inf` if unknown. Of a `tree`, `group`
-    has one choice of the children that its minimum needs (I9): the gangs of `choice`, or, if it is empty, of those that
-    come first.
+    It has waited since `since_s`, and is expected to run for `run_time_s`, `math.inf` if unknown. For a `tree`, `group`
+    has the gangs of one choice of the children that its minimum needs (I9): `choice`, or the first children if that is
+    empty.
     """
 
     group: Group

@@ -1,8 +1,7 @@
 """Which domains of a level could hold a demand, by totals, cached from plan to plan.
 
 Invariant: a cached result is about the current room of the domain's nodes; only domains with a changed node are
-evaluated again. Results of searches are cached as well. It is an input of the plan that costs work when it is lost, and
-nothing else.
+evaluated again. Results of searches are cached as well. Losing the cache only costs work.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ Counts: TypeAlias = tuple[int, ...]
 
 
 def first_opening(limits: Counts, alone: Sequence[bool], above: Counts) -> Counts:
-    """The largest counts within the limits that are not above `above`."""
+    """The largest counts within the limits that do not exceed `above`."""
     return _completed((), limits, alone, above)
 
 

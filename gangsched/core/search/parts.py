@@ -32,7 +32,7 @@ Filling: TypeAlias = tuple[tuple[Slice, ...], tuple[Pod, ...]]
 
 @dataclass(frozen=True, slots=True)
 class PackedPart:
-    """Some gangs of the parts, and what they need; None for a gang whose members may be anywhere."""
+    """Some gangs of the parts, and the units that they need; None if their members may be anywhere."""
 
     gangs: Sequence[str]
     units: NeededUnits | None = None

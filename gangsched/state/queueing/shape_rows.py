@@ -29,7 +29,7 @@ SUMMED_NODES = 50_000
 class ShapeRows:
     """`requests[row][resource]`; unused rows request more than any node offers.
 
-    Rooms where something was freed that were not evaluated since are pending.
+    A room is pending from when something was freed there until it is evaluated.
     """
 
     def __init__(self) -> None:

@@ -1,8 +1,8 @@
 """Groups that cannot be heads for a reason of their own: too young, or larger than the empty cluster (semantics H3).
 
-Invariant: the reasons do not depend on reservations or running pods. A group that is too young may be a head at its
-time; one that is too large, once a node that takes one of its pods is new, replaced or offers more. Groups that are too
-large are compared with nodes at most twice a minute, because koordlet and device plugins write `allocatable`
+Invariant: the reasons do not depend on reservations or running pods. A group that is too young becomes eligible at a
+known time; one that is too large, once a node that takes one of its pods is new, replaced or offers more. Groups that
+are too large are compared with nodes at most twice a minute, because koordlet and device plugins write `allocatable`
 frequently.
 """
 

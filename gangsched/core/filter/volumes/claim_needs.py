@@ -77,7 +77,7 @@ class ClaimNeeds:
 
 class NeedsOfPods:
     """`claim_needs` of each pod, derived once: for 2,000 pods it takes half of a plan's work. `known` has them by the
-    owner of the claims and the claims.
+    owner and the claims.
     """
 
     __slots__ = ("_of_pod", "_storage", "_work", "known")

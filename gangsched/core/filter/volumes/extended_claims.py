@@ -31,7 +31,7 @@ class ExtendedNeed(NamedTuple):
 
     @property
     def like(self) -> ExtendedNeed:
-        """Equal for pods that need the same."""
+        """A key that is equal for pods with equal needs."""
         return self._replace(namespace="", name="") if self.claim is None else self
 
 

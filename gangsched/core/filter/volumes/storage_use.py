@@ -45,7 +45,7 @@ class Matching:
 
 @dataclass(slots=True)
 class Taken:
-    """By key of the claim: the pods placed with it; by picked volume: its claim; by claim to be provisioned: its node.
+    """What the plan has taken: pods by claim, claims by picked volume, and nodes by claim to be provisioned.
 
     `volume_of[claim]` is the inverse of `volumes`. `attached[disk][node]` counts the pods that use a disk on a node,
     and `counts[driver][node]` the distinct disks attached.
