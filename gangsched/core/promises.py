@@ -19,7 +19,7 @@ class RoomKept(Protocol):
     """Protocol of reservations, which keep some groups from using room; `core.reservations.passing` implements it."""
 
     def narrow(self, shape: Shape, free: Ints, group: Group) -> Ints:
-        """`room[n]`: how many of the `free[n]` pods of `shape` `group` may place on node `n`."""
+        """`room[n]`: the part of the `free[n]` places for pods of `shape` on node `n` that `group` may use."""
 
     def standing(self, group: Group) -> Hashable:
         """A key that is equal for groups with the same restrictions, until the ledger changes; None without any."""
@@ -44,12 +44,12 @@ class RoomPromises:
         return self.reserved is not None or self.held_back is not None
 
     def closed(self, group: Group) -> Bools | None:
-        """Nodes on which the group does not start because another one is held back for; None for no nodes."""
+        """Nodes on which the group is held back for another one; None for no nodes."""
         held_back = self.held_back
         return held_back.nodes if held_back is not None and held_back.right > group.priority else None
 
     def narrow(self, shape: Shape, room: Ints, group: Group) -> Ints:
-        """`room[n]`: how many of the `room[n]` pods of `shape` reservations leave to the group on node `n`."""
+        """`room[n]`: the part of these places for pods of `shape` on node `n` that reservations leave to the group."""
         return room if self.reserved is None else self.reserved.narrow(shape, room, group)
 
     def standing(self, group: Group) -> Hashable:

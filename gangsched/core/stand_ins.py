@@ -38,7 +38,7 @@ def split(verdict: Verdict) -> Verdict:
 
 
 def taken(gang: Gang, verdict: Verdict) -> set[str]:
-    """The uids of members to come whose room placed members take: on the same node, else any of the gang's.
+    """Uids of the members to come whose room newly placed members take: one on the same node, else any of the gang.
 
     Wherever a member starts, one fewer is to come.
     """

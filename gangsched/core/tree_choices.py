@@ -67,7 +67,7 @@ class TreeParts:
         return [child for child in composite.children if self.has_started(child)]
 
     def waiting(self, composite: Composite) -> list[Part]:
-        """Children that have not started, in the order in which they do."""
+        """Children that have not started, in the order in which they start."""
         return sorted((child for child in composite.children if not self.has_started(child)), key=self._order)
 
     def ready(self, composite: Composite) -> list[Part]:
@@ -79,7 +79,7 @@ class TreeParts:
         return max(0, composite.min_children - len(self.started(composite)))
 
     def unready(self, part: Part) -> Refusal | None:
-        """Why a part that has not started is not ready; None if it is."""
+        """Why a part that has not started is not ready; None if it is ready."""
         name = part_id(part)
         if name not in self._unready:
             self._unready[name] = not_ready(self.gangs[part]) if isinstance(part, str) else self.missing(part)

@@ -69,7 +69,7 @@ class TreeDecision:
 
     @cached_property
     def children(self) -> TreeParts:
-        """Which children have started, are ready and differ."""
+        """The tree's children: which have started, are ready and differ."""
         return TreeParts(self.group, self.ledger.work, self._hopeless)
 
     @cached_property
@@ -77,7 +77,7 @@ class TreeDecision:
         return parents_of(self.tree)
 
     def verdict(self) -> Verdict:
-        """Decide the tree; if its minimum is refused, other children that have not started are unchanged."""
+        """Decide the tree; if its minimum is refused, only children that have started may change."""
         group, children = self.group, self.children
         self.ledger.work.charge(5 * len(group.gangs) + sum(len(gang.pending) for gang in group.gangs) // 4)
         waiting = [gang for gang in group.gangs if not gang.satisfied]

@@ -247,7 +247,8 @@ class Cluster:
         return pods_changed
 
     def take_narrowed(self) -> bool:
-        """Whether a node was removed or may take fewer pods since the last call; then others are chosen."""
+        """Whether a node was removed or may take fewer pods since the last call, so that other victims may be needed.
+        """
         narrowed, self._narrowed = self._narrowed, False
         return narrowed
 

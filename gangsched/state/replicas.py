@@ -47,7 +47,7 @@ class Replicas:
         self._count_behind(pod, node, sign)
 
     def recount(self, residents: Mapping[str, Mapping[str, Pod]]) -> None:
-        """Count these pods by node and uid, and no others."""
+        """Start over with these pods, given by node and uid."""
         self._counts, self._unshown, self._behind = {}, set(), {}
         self._pods = {namespace: {} for namespace in self._pods}
         for node, pods in residents.items():

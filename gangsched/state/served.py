@@ -34,7 +34,7 @@ class ServedResources:
 
     @property
     def is_on(self) -> bool:
-        """Whether devices serve extended resources, once a class says so."""
+        """Whether a class lets devices serve extended resources."""
         return self._devices_of is not None
 
     def claimed(self, pod: Pod) -> tuple[Pod, bool]:
@@ -55,7 +55,7 @@ class ServedResources:
         return replace(pod, claims=(*others, extended_use(pod))), is_new
 
     def reclassified(self) -> bool:
-        """Whether other resources are served, or by other classes, than at the last call."""
+        """Whether the served resources, or the classes that serve them, have changed since the last call."""
         classes = self._devices_of.extended if self._devices_of is not None else {}
         if classes == self._classes:
             return False
@@ -100,7 +100,7 @@ class ServedResources:
         self._masks = None
 
     def masks(self, nodes: Collection[Node]) -> Mapping[str, Bools]:
-        """By resource: `mask[n]` is true if node number n offers it through devices, if at all."""
+        """By resource: `mask[n]` is true if node `n` does not offer it by itself, but through devices or not at all."""
         if self._masks is None:
             self._masks = {name: _without(name, nodes) for name in sorted(self.names)}
         return self._masks

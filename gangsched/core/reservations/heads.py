@@ -249,7 +249,7 @@ def _age(pod: Pod) -> tuple[int, str, str]:
 
 
 def too_young(head: Head, empty: Ledger, limits: ReservationLimits, *, wall_s: float) -> NotReserved | None:
-    """Why a head that needs less than a node is not entitled yet, and until when; None if it is."""
+    """Why a head that needs less than a node is not entitled yet, and until when; None if it is entitled."""
     entitled_s = head.since_s + max(limits.small_head_after_s, min(head.run_time_s, limits.small_head_latest_s))
     if wall_s < entitled_s and not needs_whole_node(head, empty):
         return NotReserved(why=NotEntitled.TOO_YOUNG, until_s=entitled_s)

@@ -113,8 +113,8 @@ class Backfill:
         self._asked: tuple[Group | None, _Binding] = (None, NOT_BOUND)
 
     def narrow(self, shape: Shape, free: Ints, group: Group) -> Ints:
-        """`room[n]`: how many of the `free[n]` pods of `shape` the reservations allow `group` to place on node `n`.
-        `free` is unchanged.
+        """`room[n]`: the part of the `free[n]` places for pods of `shape` on node `n` that `group` may use. `free` is
+        unchanged.
         """
         binding = self._binding(group)
         return np.minimum(free, self._cap(binding, shape)) if binding.numbers else free

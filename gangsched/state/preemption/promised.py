@@ -123,7 +123,7 @@ class Promised:
         """Whether by totals a plan could place the minimum, or a surplus member, at least partly on the nominated nodes
         (V11).
 
-        Other members than the nominated ones may use the promised places. While the nominated nodes cannot be used, the
+        Members other than the nominated ones may use the promised places. While the nominated nodes cannot be used, the
         group is woken for room elsewhere, like all waiting groups.
         """
         self.follow()

@@ -90,9 +90,7 @@ class Room:
         return all(self._keeping[node] for node in nodes)
 
     def admits(self, places: Sequence[Placement]) -> str:
-        """Why Filter rejects one of these members on its node now, placed one after the other; "" if it rejects
-        none.
-        """
+        """Why Filter rejects one of these members on its node now, if placed one after the other; "" if none."""
         self._fill(places)
         # If only room counts, all are in the ledger already, and their order does not matter.
         if self._ledger.only_room_counts([each.pod for each in places]):
