@@ -198,12 +198,12 @@ class Settings(BaseSettings):
         ge=30,
         le=86_400,
         description="How long a preempting group waits for the evicted pods to terminate, in seconds. Pods with a "
-        "longer grace period are evicted only if no other choice helps.",
+        "longer grace period are evicted only if no other victims suffice.",
     )
     preempt_pdb: BudgetRule = Field(
         default=BudgetRule.RESPECT,
         description="How PodDisruptionBudgets are treated: respect, or last_resort (violate them if no other "
-        "choice of pods helps).",
+        "victims suffice).",
     )
     leader_elect: bool = Field(
         default=False, description="Enable leader election through a Lease; only the leader schedules."

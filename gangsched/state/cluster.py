@@ -247,8 +247,7 @@ class Cluster:
         return pods_changed
 
     def take_narrowed(self) -> bool:
-        """Whether a node was removed or may take fewer pods since the last call, so that other victims may be needed.
-        """
+        """Whether a node was removed or may take fewer pods since the last call, so that victims may change."""
         narrowed, self._narrowed = self._narrowed, False
         return narrowed
 
