@@ -115,7 +115,7 @@ class EntitlementCause(StrEnum):
     FIRST = "among the first"
     PASSED = "other groups come before it"
     EXCLUDED = "it may not be a head"
-    ALLOWED = "the reason why it was no head is gone"
+    ALLOWED = "nothing keeps it from being a head any more"
 
 
 ENTITLEMENTS: Mapping[Entitlement, Mapping[EntitlementCause, Entitlement]] = {
