@@ -14,15 +14,10 @@ from pydantic import ConfigDict, StrictInt, ValidationError
 
 from gangsched.api import keys
 from gangsched.api.dialects import DIALECTS
-from gangsched.api.dialects.spec import Count, Declared, DialectSpec, Readable
+from gangsched.api.dialects.spec import PROBLEMS_TOLD, Count, DialectSpec, Readable, left_out
 from gangsched.api.problem import quoted
-from gangsched.api.sub_groups import divided
 from gangsched.api.timestamps import parse_timestamp
 from gangsched.model.objects import PodGroup
-from gangsched.model.resources import QuantityError, ResourceVector, add, parse_resources
-
-PROBLEMS_TOLD: Final = 20
-KEY_SHOWN: Final = 320
 
 
 class _WrittenModel(Readable):
@@ -137,57 +132,23 @@ def parse_pod_group(body: Mapping[str, Any], *, api_group: str = "", version: st
         raise ValueError(f"PodGroup {namespace}/{name} has API group {api_group}, which gangsched does not support.")
     where = f"{DIALECTS[api_group].kind} {namespace}/{name}"
     reader = _PodGroupReader(where)
-    declared = reader.declared(DIALECTS[api_group].spec, body.get("spec"))
-    annotations = _texts(metadata.get("annotations"))
-    creation_s, status = reader.epoch_s(metadata.get("creationTimestamp")), dict(_mapping(body.get("status")))
-
-    def made(
-        of: Declared, name: str, of_object: str = "", *, speaks: bool = True, parts: tuple[PodGroup, ...] = ()
-    ) -> PodGroup:
-        min_resources = reader.resources(of.min_resources)
-        return PodGroup(
-            api_group=api_group,
-            version=version,
-            namespace=namespace,
-            name=name,
-            uid=uid,
-            creation_s=creation_s,
-            generation=generation if isinstance(generation := metadata.get("generation"), int) else 0,
-            resource_version=str(metadata.get("resourceVersion") or ""),
-            deleting=bool(metadata.get("deletionTimestamp")),
-            gang_metadata=keys.pod_group_metadata({**of.gang_metadata, **annotations}),
-            min_member=of.min_member,
-            min_resources=min_resources,
-            schedule_timeout_s=of.schedule_timeout_s,
-            indivisible=of.indivisible,
-            disrupted_singly=of.disrupted_singly,
-            never_preempts=of.never_preempts,
-            unsupported=of.unsupported,
-            invalid=of.invalid,
-            not_used=of.not_used,
-            topology=of.topology,
-            tree_topology=of.tree_topology,
-            of_tasks=tuple(sorted(of.of_tasks.items())),
-            priority=of.priority,
-            claims=of.claims,
-            problems=tuple(reader.problems),
-            of_object=of_object,
-            speaks=speaks,
-            parts=parts,
-            is_composite=of.is_composite,
-            parent=f"{keys.COMPOSITE_PREFIX}{of.parent}" if of.parent else "",
-            min_children=of.min_children,
-            status=status,
-        )
-
-    parts = (
-        made(part, each, of_object=name, speaks=place == 0) for place, (each, part) in enumerate(declared.parts.items())
+    spec = reader.spec(DIALECTS[api_group].spec, body.get("spec"))
+    creation_s = reader.epoch_s(metadata.get("creationTimestamp"))
+    pod_group = PodGroup(
+        api_group=api_group,
+        version=version,
+        namespace=namespace,
+        name=name,
+        uid=uid,
+        creation_s=creation_s,
+        generation=generation if isinstance(generation := metadata.get("generation"), int) else 0,
+        resource_version=str(metadata.get("resourceVersion") or ""),
+        deleting=bool(metadata.get("deletionTimestamp")),
+        gang_metadata=keys.pod_group_metadata(_texts(metadata.get("annotations"))),
+        problems=tuple(reader.problems),
+        status=dict(_mapping(body.get("status"))),
     )
-    if declared.is_composite:
-        return made(declared, f"{keys.COMPOSITE_PREFIX}{name}", of_object=name)
-    if declared.sub_groups:
-        return divided(made(declared, name), declared.sub_groups)
-    return made(declared, name, parts=tuple(parts))
+    return spec.declared(pod_group, where)
 
 
 def _known_as(body: Mapping[str, Any]) -> str:
@@ -210,34 +171,20 @@ class _PodGroupReader:
         self.problems: list[str] = []
         self._where = where
 
-    def declared(self, model: type[DialectSpec], raw: object) -> Declared:
+    def spec(self, model: type[DialectSpec], raw: object) -> DialectSpec:
         """The fields of `raw`, validated as `model`; fields that are not valid are left out."""
         if raw is not None and not isinstance(raw, Mapping):
             self._left_out("spec", raw, "is not an object")
         data: dict[str, object] = dict(_mapping(raw))
         while True:
             try:
-                return model.model_validate(data).declared(self._where)
+                return model.model_validate(data)
             except ValidationError as refusal:
                 # Every field is optional, so each pass leaves out the field of one error, and an empty rest is valid.
                 error = refusal.errors(include_url=False, include_context=False)[0]
                 path = tuple(str(step) for step in error["loc"])
                 self._left_out(".".join(("spec", *path)), error["input"], f"is not accepted ({error['msg']})")
                 del data[path[0]]
-
-    def resources(self, raw: Mapping[str, object]) -> ResourceVector:
-        """The vector of minResources, without amounts that are not quantities."""
-        total: ResourceVector = ()
-        for name, amount in raw.items():
-            try:
-                total = add(total, parse_resources({name: amount}))
-            except QuantityError:
-                self._left_out(f"spec.minResources.{name}", amount, "is not a quantity")
-                continue
-            # `parse_resources` counts a negative amount as 0, so it has to be told beside it.
-            if isinstance(amount, int | float | str) and str(amount).strip().startswith("-"):
-                self._left_out(f"spec.minResources.{name}", amount, "is negative")
-        return total
 
     def epoch_s(self, raw: object) -> int:
         """Parse a creationTimestamp into whole seconds since the epoch; 0 if it is malformed."""
@@ -250,7 +197,7 @@ class _PodGroupReader:
     def _left_out(self, key: str, value: object, why: str) -> None:
         # What is used instead depends on the pods, too: `gang_spec` names every value's source.
         if len(self.problems) < PROBLEMS_TOLD:
-            self.problems.append(f"{key[:KEY_SHOWN]} of {self._where} {why}: {quoted(value)}; it is ignored.")
+            self.problems.append(left_out(key, value, why, self._where))
 
 
 def _mapping(raw: object) -> Mapping[str, Any]:

@@ -8,13 +8,15 @@ scheduling gate on pods that are not in `podReferences`, and on pods of a scaled
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from gangsched.api import keys
-from gangsched.api.dialects.spec import Declared, DialectSpec
+from gangsched.api.dialects.spec import DialectSpec
 from gangsched.api.problem import quoted
 from gangsched.api.values import INT32_MAX, BadValue, parse_level
+from gangsched.model.objects import PodGroup
 
 PHASES: Final = {
     "Pending": "Pending",
@@ -41,8 +43,8 @@ class GroveSpec(DialectSpec):
     priority_class_name: str | None = None
     reuse_reservation_ref: Any = None
 
-    def declared(self, where: str) -> Declared:
-        """Return one part for each podgroup. Problems that refuse the whole PodGang are repeated in every part; fields
+    def declared(self, pod_group: PodGroup, where: str) -> PodGroup:
+        """Add one part for each podgroup. Problems that refuse the whole PodGang are repeated in every part; fields
         without effect are only in the first one.
         """
         minimums, invalid = self._minimums(where)
@@ -64,33 +66,40 @@ class GroveSpec(DialectSpec):
         # A podgroup without a minimum is not waited for, nor does it wait.
         number = sum(minimum != 0 for minimum, _ in minimums.values())
         # A tree only where several podgroups wait for each other.
-        root = where.rpartition("/")[2] if number > 1 else ""
+        root = pod_group.name if number > 1 else ""
         parents = {name: f"{root}.together-{n}" for n, (names, _) in enumerate(together) for name in names}
-        common = Declared(unsupported=tuple(unsupported), invalid=tuple(invalid))
-        parts: dict[str, Declared] = {}
+        common = replace(
+            pod_group, of_object=pod_group.name, unsupported=tuple(unsupported), invalid=tuple(invalid), speaks=False
+        )
+        parts: list[PodGroup] = []
         for name in sorted(minimums, key=lambda each: (minimums[each][0] == 0, each)):
             minimum, own = minimums[name][0], of_parts[name]
             is_child = minimum != 0 and bool(root)
             stated = {keys.PARENT[0]: parents.get(name, root)} if is_child else {}
             if preferred := [*own["preferred"], *whole["preferred"]]:
                 stated[keys.PREFERRED_TOPOLOGY[0]] = preferred[0]
-            parts[name] = replace(
+            part = replace(
                 common,
+                name=name,
+                speaks=not parts,
                 min_member=minimum,
-                gang_metadata=stated,
+                gang_metadata=_weakest(stated, pod_group),
                 topology=_sorted(own["required"] if is_child else own["required"] + whole["required"]),
                 tree_topology=_sorted(whole["required"]) if is_child and name not in parents else (),
                 not_used=() if parts else tuple(not_used),
             )
+            parts.append(part)
         for names, levels in together:
-            parts[parents[names[0]]] = replace(
+            part = replace(
                 common,
+                name=parents[names[0]],
                 min_member=0,
-                gang_metadata={keys.PARENT[0]: root},
+                gang_metadata=_weakest({keys.PARENT[0]: root}, pod_group),
                 topology=_sorted(levels),
                 tree_topology=_sorted(whole["required"]),
             )
-        return replace(common, parts=parts)
+            parts.append(part)
+        return replace(pod_group, unsupported=tuple(unsupported), invalid=tuple(invalid), parts=tuple(parts))
 
     def _add_configs(
         self,
@@ -176,6 +185,11 @@ def _levels(constraint: Any, where: str, invalid: list[str]) -> dict[str, list[s
         except BadValue:
             invalid.append(f"{where} names a level that is not a label key: {quoted(level)}")
     return levels
+
+
+def _weakest(stated: Mapping[str, str], pod_group: PodGroup) -> keys.GangMetadata:
+    """What fields state, as annotations that those of the object override."""
+    return keys.pod_group_metadata({**stated, **dict(pod_group.gang_metadata)})
 
 
 def _sorted(levels: Iterable[str]) -> tuple[str, ...]:

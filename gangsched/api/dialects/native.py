@@ -6,16 +6,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any, Final
 
+from msgspec.structs import replace
 from pydantic import BaseModel, ConfigDict, StrictStr, ValidationError
 from pydantic.alias_generators import to_camel
 
-from gangsched.api.dialects.spec import Count, Declared, DialectSpec, Readable
+from gangsched.api import keys
+from gangsched.api.dialects.spec import Count, DialectSpec, Readable
 from gangsched.api.problem import quoted
 from gangsched.api.values import INT32_MAX, BadValue, parse_level
-from gangsched.model.objects import ClaimEntry
+from gangsched.model.objects import ClaimEntry, PodGroup
 
 PARENT: Final = "parentCompositePodGroupName"
 
@@ -62,21 +63,22 @@ class _GroupSpec(DialectSpec):
     scheduling_constraints: dict[str, Any] | None = None
     parent_composite_pod_group_name: Any = None
 
-    def _common(self, where: str, unsupported: Sequence[str] = ()) -> Declared:
-        """The supported values, and sentences about those that are not, the fields in `unsupported` included."""
+    def _common(self, pod_group: PodGroup, where: str, unsupported: Sequence[str] = ()) -> PodGroup:
+        """Add the supported values, and sentences about those that are not, the fields in `unsupported` included."""
         mode, topology, parent = self.disruption_mode, self._topology(), self.parent_composite_pod_group_name
         fields = list(unsupported)
         if any((self.scheduling_constraints or {}).values()) and not topology:
             # All or nothing: a constraint that is read in part would place the gang where it must not be.
             fields.insert(0, "schedulingConstraints")
         unread = () if isinstance(parent, str | None) else (f"spec.{PARENT} {quoted(parent)} of {where} is not a name",)
-        return Declared(
+        return replace(
+            pod_group,
             indivisible=mode == "PodGroup" or (isinstance(mode, dict) and "all" in mode),
             disrupted_singly=mode == "Pod" or (isinstance(mode, dict) and "single" in mode),
             never_preempts=self.preemption_policy == "Never",
             topology=topology,
             priority=self.priority or 0,
-            parent=parent if isinstance(parent, str) else "",
+            parent=f"{keys.COMPOSITE_PREFIX}{parent}" if isinstance(parent, str) and parent else "",
             invalid=unread,
             unsupported=tuple(
                 f"spec.{name} of {where} is not supported by gangsched yet: remove it, or leave the gang to "
@@ -107,11 +109,11 @@ class NativeSpec(_GroupSpec):
     scheduling_policy: SchedulingPolicy | None = None
     resource_claims: list[Any] | None = None
 
-    def declared(self, where: str) -> Declared:
-        """The supported values of the spec, and sentences about fields that are refused or have no effect."""
+    def declared(self, pod_group: PodGroup, where: str) -> PodGroup:
+        """Add the supported values of the spec, and sentences about fields that are refused or have no effect."""
         claims = self._claims()
         unsupported = ("resourceClaims",) if len(claims) < len(self.resource_claims or ()) else ()
-        return replace(self._common(where, unsupported), min_member=self._min_member(), claims=claims)
+        return replace(self._common(pod_group, where, unsupported), min_member=self._min_member(), claims=claims)
 
     def _min_member(self) -> int | None:
         """Minimum that follows from the policy; None without a policy."""
@@ -138,12 +140,19 @@ class CompositeSpec(_GroupSpec):
 
     scheduling_policy: Any = None
 
-    def declared(self, where: str) -> Declared:
-        """The supported values of the spec, and sentences about fields that are refused or have no effect."""
+    def declared(self, pod_group: PodGroup, where: str) -> PodGroup:
+        """Add the supported values of the spec, and sentences about fields that are refused or have no effect."""
         policy = self.scheduling_policy if isinstance(self.scheduling_policy, Mapping) else {}
         gang = policy.get("gang")
         least = gang.get("minGroupCount") if isinstance(gang, Mapping) else None
-        common = replace(self._common(where), min_member=0, is_composite=True, priority=0)
+        common = replace(
+            self._common(pod_group, where),
+            name=f"{keys.COMPOSITE_PREFIX}{pod_group.name}",
+            of_object=pod_group.name,
+            min_member=0,
+            is_composite=True,
+            priority=0,
+        )
         if self.priority:
             text = f"spec.priority {self.priority} of {where} is not used: the priorities of its pods decide"
             common = replace(common, not_used=(text,))

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from gangsched.api.dialects.spec import Count, Declared, DialectSpec
+from msgspec.structs import replace
+
+from gangsched.api.dialects.spec import Count, DialectSpec, with_resources
+from gangsched.model.objects import PodGroup
 
 
 class SchedulerPluginsSpec(DialectSpec):
@@ -14,10 +17,8 @@ class SchedulerPluginsSpec(DialectSpec):
     schedule_timeout_seconds: Count | None = None
     min_resources: dict[str, Any] | None = None
 
-    def declared(self, where: str) -> Declared:
-        """The values of the three fields."""
-        return Declared(
-            min_member=self.min_member,
-            schedule_timeout_s=self.schedule_timeout_seconds or None,
-            min_resources=self.min_resources or {},
-        )
+    def declared(self, pod_group: PodGroup, where: str) -> PodGroup:
+        """Add the values of the three fields."""
+        timeout_s = self.schedule_timeout_seconds or None
+        stated = replace(pod_group, min_member=self.min_member, schedule_timeout_s=timeout_s)
+        return with_resources(stated, self.min_resources, where)

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from gangsched.api.dialects.spec import Count, Declared, DialectSpec
+from msgspec.structs import replace
+
+from gangsched.api.dialects.spec import Count, DialectSpec, with_resources
 from gangsched.api.dialects.volcano_sub_groups import Read, network_topology, read_sub_groups
 from gangsched.api.problem import quoted
+from gangsched.api.sub_groups import divided
+from gangsched.model.objects import PodGroup
 
 DEFAULT_QUEUE: Final = "default"
 PHASES: Final = {
@@ -35,8 +39,8 @@ class VolcanoSpec(DialectSpec):
     min_task_member: Any = None
     sub_group_policy: Any = None
 
-    def declared(self, where: str) -> Declared:
-        """The supported values of the spec, and sentences about fields that are refused or have no effect."""
+    def declared(self, pod_group: PodGroup, where: str) -> PodGroup:
+        """Add the supported values of the spec, and sentences about fields that are refused or have no effect."""
         read, minimum = Read(), self.min_member or 0
         if isinstance(self.sub_group_policy, list):
             read = read_sub_groups(self.sub_group_policy, where, minimum)
@@ -73,13 +77,13 @@ class VolcanoSpec(DialectSpec):
         if self.priority_class_name:
             name = quoted(self.priority_class_name)
             not_used.append(f"priorityClassName {name} of {where} is not used: the priorities of its pods decide")
-        return Declared(
+        stated = replace(
+            with_resources(pod_group, self.min_resources, where),
             min_member=self.min_member,
-            min_resources=self.min_resources or {},
             unsupported=tuple(unsupported),
             invalid=tuple(invalid),
             not_used=tuple(not_used),
-            sub_groups=read.sub_groups,
             # Volcano does not check them where their sum exceeds minMember.
-            of_tasks=counts if 0 < needed <= minimum else {},
+            of_tasks=tuple(sorted(counts.items())) if 0 < needed <= minimum else (),
         )
+        return divided(stated, read.sub_groups) if read.sub_groups else stated
