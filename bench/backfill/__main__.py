@@ -5,8 +5,8 @@ Without `--philly` it plays our small generated trace on 12 nodes; with it, the 
 know of run times; the others are models (`models`). It prints waits by size, then what each policy made of the cluster;
 `--out` writes the same as JSON, `--plot` draws it.
 
-Kept idle is room behind reservations, as a share of all GPUs (`simulate.promises`). Promises are the times told to jobs
-that became the oldest that waits: how many, how many started later, by how much at most.
+Kept idle is room behind reservations, as a share of all GPUs (`simulate.simulator`). Promises are the times told to
+jobs that became the oldest that waits: how many, how many started later, by how much at most.
 """
 
 from __future__ import annotations

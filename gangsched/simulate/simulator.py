@@ -17,6 +17,7 @@ from msgspec import structs
 
 from gangsched import parameters
 from gangsched.model.disruption import PodDisruptionBudget
+from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.objects import Node, Phase, Pod
 from gangsched.model.protocol import (
     Action,
@@ -32,11 +33,47 @@ from gangsched.model.protocol import (
     PreparePreemption,
     Replaced,
 )
+from gangsched.model.reservation import Reserved
+from gangsched.model.snapshot import Snapshot
 from gangsched.settings import Settings
-from gangsched.simulate.promises import Promises
 from gangsched.simulate.workload import Job
 from gangsched.state.scheduling import SchedulingState
+from gangsched.telemetry.reservations import idle
 from gangsched.turn import plan_and_commit, prepare
+
+
+@dataclass(slots=True)
+class Promises:
+    """Promised start times, and idle reserved room.
+
+    A promise is the start time reported to a group when it became the first head (H13); later reports do not count.
+    Reserved room that no pod uses counts as idle, even if other groups could use it, so that the cost of reservations
+    is never understated. `told_s` has the promised start times by group id, `math.inf` for a fence; `idle_gpu_s` are
+    the GPU-seconds that were idle until `seen_s`.
+
+    `standing` are the current reservations, in which `idle_gpus` GPUs are idle.
+    """
+
+    told_s: dict[str, float] = field(default_factory=dict)
+    idle_gpu_s: float = 0.0
+    seen_s: float = 0.0
+    idle_gpus: float = 0
+    standing: tuple[Reserved, ...] = ()
+
+    def pass_to(self, now_s: float) -> None:
+        """Advance to `now_s` with unchanged reservations."""
+        self.idle_gpu_s += self.idle_gpus * (now_s - self.seen_s)
+        self.seen_s = now_s
+
+    def look(self, standing: Iterable[Reserved], snapshot: Snapshot, policy: GpuPolicy) -> None:
+        """Record the current reservations and their room."""
+        self.standing = tuple(standing)
+        for each in self.standing:
+            if each.is_promised or (each.first and each.is_fence):
+                # Only the first report: later ones move with what happens meanwhile.
+                self.told_s.setdefault(each.group, each.promised_s)
+        self.idle_gpus = idle(self.standing, snapshot, policy)["accelerators"] if self.standing else 0
+
 
 IDLE_S: Final = 600.0
 """How long deadlines are still followed once nothing runs, for groups that are held back."""

@@ -15,14 +15,17 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, GCCollector, Histogram, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from gangsched import __version__
 from gangsched.model.plan import RoundOutcome
+from gangsched.model.preemption import UnitKind
 from gangsched.model.reasons import Reason
+from gangsched.state.preemption.journal import NominationCounts
+from gangsched.state.preemption.nomination import Result
+from gangsched.state.reporting.gang_numbers import REASONS, GangCounts, GangStart, Pending
 from gangsched.telemetry.counted import MEANINGS
-from gangsched.telemetry.gangs import GangMetrics
-from gangsched.telemetry.preemption import PreemptionMetrics
 from gangsched.telemetry.reservations import ReservationMetrics
 
 if TYPE_CHECKING:
@@ -151,3 +154,113 @@ class _Published(Collector):
                 for part, counts in parts.items():
                     metric.add_metric([part], getattr(counts, name, 0))
                 yield metric
+
+
+ATTEMPT_RESULTS = ("nominated", "not_helpful", "not_allowed", "pdb")
+NOMINATION_BUCKETS_S = (0.1, 1.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
+
+
+class PreemptionMetrics:
+    """Metrics of preemption (semantics V23). The daemon sets `nominations`; all other metrics are updated by `add`."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        counter = partial(Counter, registry=registry)
+        looked = "Groups for which preemption was evaluated, by result."
+        attempts = counter("gangsched_preemption_attempts", looked, ["result"])
+        taken_as = (
+            "Evicted pods: surplus (members above a minimum), child (of a tree that keeps its minimum of children), "
+            "core (members evicted with their group), plain pods."
+        )
+        victims = counter("gangsched_preemption_victim_pods", taken_as, ["unit"])
+        seconds = Histogram(
+            "gangsched_preemption_nomination_seconds",
+            "Time from the decision to preempt to its end, by result.",
+            ["result"],
+            buckets=NOMINATION_BUCKETS_S,
+            registry=registry,
+        )
+        self._attempts = {result: attempts.labels(result) for result in ATTEMPT_RESULTS}
+        self._victims = {kind: victims.labels(kind.value) for kind in UnitKind}
+        self._seconds = {result: seconds.labels(result.value) for result in Result}
+        self._stopped = counter("gangsched_preemption_gangs_stopped", "Gangs evicted below their minimum.")
+        lost = "Accelerator-seconds of work lost by evictions, estimated when the victims were chosen."
+        self._lost = counter("gangsched_preemption_lost_accelerator_seconds", lost)
+        in_vain = "Pods evicted for a group that then did not start; alert on an increase."
+        self._in_vain = counter("gangsched_preemption_evicted_in_vain", in_vain)
+        now = "Groups with a nomination."
+        self.nominations = Gauge("gangsched_preemption_nominations", now, registry=registry)
+
+    def add(self, counts: NominationCounts) -> None:
+        """Add the counts since the last call."""
+        for result, number in counts.attempts.items():
+            self._attempts[result].inc(number)
+        for kind, number in counts.victims.items():
+            self._victims[kind].inc(number)
+        for ended, seconds in counts.seconds:
+            self._seconds[ended].observe(seconds)
+        self._stopped.inc(counts.gangs_stopped)
+        self._lost.inc(counts.lost_accelerator_seconds)
+        self._in_vain.inc(counts.evicted_in_vain)
+
+
+GANG_SIZES = ((1, "1"), (8, "2-8"), (64, "9-64"), (512, "65-512"))
+LARGEST_GANG = "513+"
+WAIT_BUCKETS_S = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3_600, 14_400, 86_400, 259_200, 604_800)
+ROUND_BUCKETS = (1, 2, 3, 5, 10, 30, 100, 300, 1_000)
+
+
+class GangMetrics(Collector):
+    """Metrics of gangs: numbers and reasons of waiting gangs, waits, and incidents.
+
+    `count` and `counts` return the current numbers at scrape time; the daemon sets both functions. Waiting gangs are
+    counted once per scrape, and only by the leader, so that sums over replicas are correct.
+    """
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        # An empty Pending until the daemon sets it: a scrape may come before the first plan.
+        self.count: Callable[[], Pending] = Pending
+        self.counts = GangCounts()
+        waits = Histogram(
+            "gangsched_gang_wait_seconds",
+            "Time from a gang's quorum to the last answered bind of its minimum, by minimum.",
+            ["members"],
+            buckets=WAIT_BUCKETS_S,
+            registry=registry,
+        )
+        self._waits = {size: waits.labels(size) for size in (*(size for _, size in GANG_SIZES), LARGEST_GANG)}
+        self._rounds = Histogram(
+            "gangsched_gang_rounds", "Rounds that gangs needed to start.", buckets=ROUND_BUCKETS, registry=registry
+        )
+        registry.register(self)
+
+    def started(self, start: GangStart) -> None:
+        """Record the start of a gang."""
+        size = next((size for most, size in GANG_SIZES if start.min_member <= most), LARGEST_GANG)
+        self._waits[size].observe(start.wait_s)
+        self._rounds.observe(start.rounds)
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield current waits and counts."""
+        pending, counts = self.count(), self.counts
+        gangs = GaugeMetricFamily("gangsched_pending_gangs", "Waiting gangs, by reason.", labels=["reason"])
+        pods = GaugeMetricFamily(
+            "gangsched_pending_pods", "Waiting managed pods, of gangs and plain ones, by reason.", labels=["reason"]
+        )
+        # All reasons, also those with 0: a series that disappears looks like missing data.
+        for reason in REASONS:
+            gangs.add_metric([reason], pending.gangs[reason])
+            pods.add_metric([reason], pending.pods[reason])
+        yield gangs
+        yield pods
+        broken = "Gangs that started, are below their minimum and have waiting members."
+        yield GaugeMetricFamily("gangsched_broken_gangs", broken, pending.broken)
+        holds = "Pods that hold room and wait for their gang."
+        yield GaugeMetricFamily("gangsched_holds", holds, pending.held)
+        yielded = "Groups that released their holds so that a higher-ranked group could start."
+        yield CounterMetricFamily("gangsched_yields", yielded, counts.yielded)
+        timed_out = "Groups whose wait time expired while they held room."
+        yield CounterMetricFamily("gangsched_timeouts", timed_out, counts.timed_out)
+        rejected = "Bound members that a kubelet rejected."
+        yield CounterMetricFamily("gangsched_kubelet_rejections", rejected, counts.kubelet_rejected)
+        set_aside = "Objects that could not be applied and were set aside; the log and an Event name them."
+        yield CounterMetricFamily("gangsched_objects_set_aside", set_aside, counts.set_aside)

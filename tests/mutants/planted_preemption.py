@@ -84,7 +84,7 @@ def a_gang_is_taken_below_its_minimum(upto: Any) -> Any:
     return lambda self, *given: upto(replace(self, surplus=self.surplus + 1), *given)
 
 
-@bug("V5", "core.preemption.obstacles:_young", "unit/state/queueing/test_preemptors.py")
+@bug("V5", "core.preemption.attempt:_young", "unit/state/queueing/test_preemptors.py")
 def young_victims_are_old_when_the_last_of_them_is(young: Any) -> Any:
     def last(regions: Any, settings: Any) -> Any:
         found, columns = young(regions, settings), regions.columns

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from gangsched.kube.read.claim_watch import ClaimWatch
 from gangsched.kube.read.decode import decode_pod
+from gangsched.kube.read.informers import ClaimWatch
 from gangsched.kube.read.shapes import ShapeTable
 from gangsched.kube.read.wire import WirePod
 from gangsched.model.devices import DeviceClass
