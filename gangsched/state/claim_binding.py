@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from gangsched.model.counter import counter
 from gangsched.model.inter_pod import selects
 from gangsched.model.objects import PermitStamp
 from gangsched.model.protocol import Bind, BindClaims, BindFailed, BindGone, ClaimsWritten, Outcome, ReleaseClaims
@@ -37,10 +38,10 @@ TIMEOUT_S = 600.0
 class ClaimCounts:
     """Counters for metrics."""
 
-    submitted: int = 0
-    bound: int = 0
-    failed: int = 0
-    gone: int = 0
+    submitted: int = counter("binds whose pods have claims to be provisioned or bound first")
+    bound: int = counter("such binds whose claims were all bound")
+    failed: int = counter("such binds whose claims could not be bound; retried")
+    gone: int = counter("such binds whose pod was deleted meanwhile")
 
 
 @dataclass(slots=True)

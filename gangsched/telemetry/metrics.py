@@ -25,7 +25,6 @@ from gangsched.model.reasons import Reason
 from gangsched.state.preemption.journal import NominationCounts
 from gangsched.state.preemption.nomination import Result
 from gangsched.state.reporting.gang_numbers import REASONS, GangCounts, GangStart, Pending
-from gangsched.telemetry.counted import MEANINGS
 from gangsched.telemetry.reservations import ReservationMetrics
 
 if TYPE_CHECKING:
@@ -98,11 +97,9 @@ class Metrics:
         """Export each field of a dataclass of monotonic counters as gangsched_<family>_<field>_total{part=…}.
 
         The dataclass is read at scrape time. Several parts can share a family: `publish("reflector", "pods", counts)`.
-        The module `counted` documents each field.
+        Raises KeyError for a field without a meaning (`model.counter`).
         """
-        self._published.add(
-            family, part, counts, {field.name: MEANINGS[family][field.name] for field in fields(counts)}
-        )
+        self._published.add(family, part, counts, {field.name: field.metadata["meaning"] for field in fields(counts)})
 
 
 class Children(Generic[C]):

@@ -26,6 +26,7 @@ from gangsched.kube.read.reflector import LineSplitter
 from gangsched.kube.read.wire import Line
 from gangsched.kube.waiting import wait_for_event
 from gangsched.kube.write.spelling import micro_time
+from gangsched.model.counter import counter
 
 # A Lease that others change all the time must not cause a storm of requests.
 LOOK_AT_MOST_EVERY_S = 0.1
@@ -46,11 +47,11 @@ class FollowsLease(Protocol):
 class LeaseCounts:
     """Counters for metrics."""
 
-    acquired: int = 0
-    lost: int = 0
-    released: int = 0
-    renewed: int = 0
-    faults: int = 0
+    acquired: int = counter("times that this instance acquired the Lease; this family exists only with leader election")
+    lost: int = counter("times that it lost the Lease")
+    released: int = counter("times that it released the Lease")
+    renewed: int = counter("renewals of the Lease")
+    faults: int = counter("requests about the Lease that failed")
 
 
 class Elector:

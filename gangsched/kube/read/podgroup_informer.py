@@ -33,6 +33,7 @@ from gangsched.kube.read.podgroup_store import PodGroupStore
 from gangsched.kube.read.reflector import RESUMES_AT_ONCE, SILENCE_S, SLICE_S, WATCH_S, LineSplitter
 from gangsched.kube.read.wire import Line
 from gangsched.kube.waiting import wait_for_event
+from gangsched.model.counter import counter
 from gangsched.model.objects import PodGroup
 from gangsched.model.protocol import Message
 
@@ -101,10 +102,10 @@ async def _kopf() -> Follow:
 class PodGroupCounts:
     """Counters for metrics."""
 
-    starts: int = 0
-    sweeps: int = 0
-    events: int = 0
-    faults: int = 0
+    starts: int = counter("starts of the PodGroup watch")
+    sweeps: int = counter("full lists of PodGroups")
+    events: int = counter("PodGroup events received")
+    faults: int = counter("failures of the PodGroup watch")
 
 
 @dataclass(slots=True)

@@ -22,6 +22,7 @@ from gangsched.kube.http.faults import FORBIDDEN, GONE, NOT_FOUND, UNAUTHORIZED,
 from gangsched.kube.ports import Now, Sleep, Warn
 from gangsched.kube.read.resources import T, W
 from gangsched.kube.read.store import Store, WatchError, continue_token
+from gangsched.model.counter import counter
 
 PAGE_LIMIT = 500
 # Binds and lease renewals run on the same loop; 5 ms delay them less than a request takes.
@@ -79,10 +80,10 @@ class LineSplitter:
 class ReflectorCounts:
     """Counters for metrics."""
 
-    lists: int = 0
-    watches: int = 0
-    silences: int = 0
-    faults: int = 0
+    lists: int = counter("full lists of a resource; expected once per start and once per expired resourceVersion")
+    watches: int = counter("watches opened; each lives for about 25 seconds")
+    silences: int = counter("watches closed because no event and no bookmark came")
+    faults: int = counter("lists and watches that failed")
 
 
 class Reflector(Generic[W, T]):

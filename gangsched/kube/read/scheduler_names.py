@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from gangsched.api.problem import quoted
 from gangsched.kube.ports import Warn
+from gangsched.model.counter import counter
 
 LETTERS = 2
 REMEMBERED = 1_000
@@ -21,7 +22,10 @@ TOLD_AT_MOST = 100
 class SchedulerNameCounts:
     """Counters for metrics."""
 
-    misspelt: int = 0
+    misspelt: int = counter(
+        "scheduler names within two letters of a name of gangsched, each counted once; the log has the first 100 and a "
+        "pod of each"
+    )
 
 
 class SchedulerNames:

@@ -23,6 +23,7 @@ from gangsched.kube.ports import Sink, Warn
 from gangsched.kube.read.decode import DecodeFault
 from gangsched.kube.read.resources import Resource, T, W
 from gangsched.kube.read.wire import ErrorStatus, Identified, Line, ObjectIdentity, Page
+from gangsched.model.counter import counter
 from gangsched.model.protocol import Applied, Gone, Message, Replaced, Unread
 from gangsched.model.storage import ALLOCATING
 
@@ -46,9 +47,9 @@ class WatchError(ApiFault):
 class StoreCounts:
     """Counters for metrics."""
 
-    lines: int = 0
-    unchanged: int = 0
-    bad_objects: int = 0
+    lines: int = counter("watch lines read")
+    unchanged: int = counter("watch lines that changed no relevant field")
+    bad_objects: int = counter("objects that could not be decoded; the log names them")
 
 
 def continue_token(page: bytes) -> str:

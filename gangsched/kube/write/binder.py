@@ -24,6 +24,7 @@ from gangsched.kube.waiting import wait_for_event
 from gangsched.kube.write.binding import encode_binding, outcome_of, pod_path
 from gangsched.kube.write.pause import InFlight
 from gangsched.kube.write.recent import Recent
+from gangsched.model.counter import counter
 from gangsched.model.protocol import Bind, BindFailed, BindGone, Bound, Outcome
 
 REFUSALS = frozenset(
@@ -65,13 +66,13 @@ class BindFate(Enum):
 class BindCounts:
     """Counters for metrics."""
 
-    submitted: int = 0
-    sent_again: int = 0
-    bound: int = 0
-    gone: int = 0
-    failed: int = 0
-    lost_answers: int = 0
-    read_back_retries: int = 0
+    submitted: int = counter("binds requested")
+    sent_again: int = counter("binds sent again to the same node after an inconclusive answer")
+    bound: int = counter("binds that succeeded")
+    gone: int = counter("binds whose pod was gone or bound by another scheduler")
+    failed: int = counter("binds that the API server refused")
+    lost_answers: int = counter("lost or inconclusive answers to binds, after which the pod is read")
+    read_back_retries: int = counter("such reads that had to be repeated")
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,7 @@ from gangsched.kube.write.pause import InFlight
 from gangsched.kube.write.preceding import Preceding
 from gangsched.kube.write.spelling import rfc3339
 from gangsched.kube.write.status import not_scheduled
+from gangsched.model.counter import counter
 from gangsched.model.protocol import (
     CancelPreemption,
     Evict,
@@ -81,17 +82,17 @@ COUNTED = {
 class PreemptionCounts:
     """Counters for metrics."""
 
-    prepared: int = 0
-    not_prepared: int = 0
-    cancelled: int = 0
-    evicted: int = 0
-    gone: int = 0
-    delayed: int = 0
-    blocked: int = 0
-    forbidden: int = 0
-    failed: int = 0
-    sent_again: int = 0
-    marked_again: int = 0
+    prepared: int = counter("nominations written, with the conditions of their victims")
+    not_prepared: int = counter("nominations of which a write failed, so that no pod was evicted")
+    cancelled: int = counter("nominations cancelled")
+    evicted: int = counter("evictions that the API server accepted")
+    gone: int = counter("evictions whose pod was gone")
+    delayed: int = counter("evictions refused at first, mostly for a PodDisruptionBudget")
+    blocked: int = counter("evictions refused until their nomination ended")
+    forbidden: int = counter("evictions for which the permission is missing")
+    failed: int = counter("evictions whose result is unknown, or that are no longer needed")
+    sent_again: int = counter("evictions sent again")
+    marked_again: int = counter("conditions restored that an eviction had overwritten")
 
 
 class _Preemption:

@@ -24,6 +24,7 @@ from gangsched.kube.write.rate_limits import TokenBuckets, WriteBudget, WriteLim
 from gangsched.kube.write.recent import Recent
 from gangsched.kube.write.spelling import micro_time
 from gangsched.kube.write.writer import IsDue, Kind, Level, OutboxCounts
+from gangsched.model.counter import counter
 from gangsched.model.protocol import RecordEvent
 from gangsched.model.reasons import EventReason
 from gangsched.model.text import cut
@@ -50,9 +51,14 @@ EVENTS = Kind(noun="Events", levels=LEVELS, tries=4, final=frozenset({BAD_REQUES
 class RecorderCounts(OutboxCounts):
     """Counters for metrics. `filtered` counts Events that exceeded the rate."""
 
-    recorded: int = 0
-    repeated: int = 0
-    filtered: int = 0
+    ordered: int = counter("Events and series to be written")
+    written: int = counter("Events written")
+    skipped: int = counter("Events no longer worth writing")
+    dropped: int = counter("Events dropped")
+    faults: int = counter("writes of Events that failed")
+    recorded: int = counter("Events requested")
+    repeated: int = counter("Events counted in an existing Event of the last ten minutes")
+    filtered: int = counter("Events not written because there were too many about one object")
 
 
 @dataclass(slots=True, eq=False)

@@ -11,6 +11,7 @@ from typing import Protocol, TypeVar
 
 from gangsched.kube.http.faults import BAD_REQUEST, UNPROCESSABLE
 from gangsched.kube.write.rate_limits import Rate
+from gangsched.model.counter import counter
 
 UNLIMITED = Rate(1, 0.0)
 
@@ -75,8 +76,8 @@ class Kind:
 class OutboxCounts:
     """Counters for metrics. `skipped` counts orders that would have changed nothing, or that another write carried."""
 
-    ordered: int = 0
-    written: int = 0
-    skipped: int = 0
-    dropped: int = 0
-    faults: int = 0
+    ordered: int = counter("writes of conditions, timeout annotations and PodGroup statuses requested")
+    written: int = counter("such writes that succeeded")
+    skipped: int = counter("such writes that were not needed: the object says so already, or a nomination said it")
+    dropped: int = counter("such writes that were dropped because the object is gone or the API server refused")
+    faults: int = counter("such writes that failed; most are retried")

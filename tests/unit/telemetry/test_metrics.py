@@ -9,6 +9,7 @@ from functools import partial
 import pytest
 from prometheus_client import generate_latest
 
+from gangsched.model.counter import counter
 from gangsched.model.plan import RoundOutcome
 from gangsched.model.protocol import Applied
 from gangsched.model.reasons import Reason
@@ -63,13 +64,13 @@ def test_two_daemons_in_one_process_do_not_share_numbers() -> None:
 class Counts:
     """Plain counters as their owners keep them."""
 
-    lists: int = 0
-    faults: int = 0
+    lists: int = counter("lists")
+    faults: int = counter("faults")
 
 
 @dataclass
 class Unexplained:
-    """A counter that `counted` does not know."""
+    """A counter without a HELP text."""
 
     unexplained: int = 0
 
@@ -100,7 +101,7 @@ def test_how_long_a_watch_was_silent_is_read_when_asked() -> None:
 
 def test_a_counter_without_a_meaning_is_a_bug() -> None:
     """What is published is explained in HELP and in the manual, or it is not shown."""
-    with pytest.raises(KeyError, match="unexplained"):
+    with pytest.raises(KeyError, match="meaning"):
         Metrics().publish("binder", "binds", Unexplained())
 
 

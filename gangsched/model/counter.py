@@ -1,0 +1,14 @@
+"""Counters of a component: plain integers in a dataclass, which /metrics shows.
+
+Invariant: each has its meaning beside it, which becomes the HELP text and the row of the manual.
+"""
+
+from __future__ import annotations
+
+from dataclasses import field
+
+
+def counter(meaning: str) -> int:
+    """Declare a field that counts from 0; `Metrics.publish` refuses fields that are declared otherwise."""
+    counted: int = field(default=0, metadata={"meaning": meaning})
+    return counted
