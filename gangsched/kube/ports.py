@@ -11,9 +11,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from random import Random
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from gangsched.model.protocol import Message
+
+WRITE_TIMEOUT_S: Final = 10.0
+"""How long the answer to a bind, an eviction or a write of a claim is awaited; without one its result is unknown."""
 
 
 class RestClient(Protocol):

@@ -19,7 +19,7 @@ import msgspec
 
 from gangsched.kube.http.backoff import Backoff
 from gangsched.kube.http.faults import NOT_FOUND, ApiFault, Fault, Fenced, Unreachable
-from gangsched.kube.ports import RestClient, Runtime, Sink
+from gangsched.kube.ports import WRITE_TIMEOUT_S, RestClient, Runtime, Sink
 from gangsched.kube.waiting import wait_for_event
 from gangsched.kube.write.binding import encode_binding, outcome_of, pod_path
 from gangsched.kube.write.pause import InFlight
@@ -109,7 +109,6 @@ class Binder:
         *,
         objection: Callable[[Bind], str] = lambda bind: "",
         connections: int = 96,
-        timeout_s: float = 10.0,
         observe: Callable[[float], None] = lambda seconds: None,
         runtime: Runtime = Runtime(),  # noqa: B008  (frozen)
     ) -> None:
@@ -122,7 +121,6 @@ class Binder:
         self._sink = sink
         self._objection = objection
         self._connections = connections
-        self._timeout_s = timeout_s
         self._observe = observe
         self._runtime = runtime
         self._queue: asyncio.Queue[_Attempt] = asyncio.Queue()
@@ -252,7 +250,7 @@ class Binder:
         attempt.is_sent = True  # and stays so if this is cancelled
         try:
             await self._client.request(
-                "POST", f"{pod_path(bind)}/binding", encode_binding(bind), timeout_s=self._timeout_s
+                "POST", f"{pod_path(bind)}/binding", encode_binding(bind), timeout_s=WRITE_TIMEOUT_S
             )
         except Fenced as fault:
             attempt.is_sent = False
@@ -271,7 +269,7 @@ class Binder:
         """The outcome that the pod shows; None if it cannot be read, or a send may still take effect."""
         bind, asked_s = attempt.bind, self._runtime.now()
         try:
-            answer = await self._client.request("GET", pod_path(bind), timeout_s=self._timeout_s)
+            answer = await self._client.request("GET", pod_path(bind), timeout_s=WRITE_TIMEOUT_S)
             outcome = outcome_of(bind, answer, why=str(attempt.fault))
         except (Fault, msgspec.DecodeError) as caught:
             # Only the API server's own 404 counts; a proxy may answer 404 for anything.

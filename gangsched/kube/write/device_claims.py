@@ -16,7 +16,7 @@ from gangsched.api.keys import NATIVE
 from gangsched.kube.http.backoff import Backoff
 from gangsched.kube.http.client import JSON, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
 from gangsched.kube.http.faults import CONFLICT, SERVER_ERROR, ApiFault, Fault, Fenced
-from gangsched.kube.ports import RestClient, Runtime
+from gangsched.kube.ports import WRITE_TIMEOUT_S, RestClient, Runtime
 from gangsched.kube.read.storage import FINALIZER, decode_resource_claim
 from gangsched.kube.read.storage_wire import WireResourceClaim
 from gangsched.kube.write.spelling import rfc3339
@@ -39,9 +39,8 @@ class ClaimWriteRefused(Exception):  # noqa: N818  (a refusal is no error of our
 class DeviceClaimWriter:
     """Allocates, reserves and deallocates one claim at a time; each method raises Fault unless it says otherwise."""
 
-    def __init__(self, client: RestClient, *, request_timeout_s: float, runtime: Runtime) -> None:
+    def __init__(self, client: RestClient, runtime: Runtime) -> None:
         self._client = client
-        self._request_timeout_s = request_timeout_s
         self._runtime = runtime
 
     async def allocate(self, selection: Selection, *, uid: str, name: str) -> str:
@@ -198,9 +197,9 @@ class DeviceClaimWriter:
         path = f"/apis/resource.k8s.io/v1/namespaces/{selection.namespace}/resourceclaims/{selection.name}"
         path += f"/{subresource}" if subresource else ""
         if body is None:
-            return await self._client.request(verb, path, timeout_s=self._request_timeout_s)
+            return await self._client.request(verb, path, timeout_s=WRITE_TIMEOUT_S)
         return await self._client.request(
-            verb, path, msgspec.json.encode(body), content_type=content_type, timeout_s=self._request_timeout_s
+            verb, path, msgspec.json.encode(body), content_type=content_type, timeout_s=WRITE_TIMEOUT_S
         )
 
 

@@ -14,7 +14,7 @@ import msgspec
 from gangsched.kube.http.backoff import Backoff
 from gangsched.kube.http.client import JSON_PATCH, MERGE_PATCH
 from gangsched.kube.http.faults import Fault, Fenced
-from gangsched.kube.ports import RestClient, Runtime
+from gangsched.kube.ports import WRITE_TIMEOUT_S, RestClient, Runtime
 from gangsched.kube.read.storage import FINALIZER, decode_resource_claim
 from gangsched.kube.write.device_claims import (
     FREED,
@@ -36,12 +36,9 @@ DENIED_S: Final = 5.0
 class ExtendedClaimWriter:
     """Creates and deletes claims, and tells pods which devices are theirs; `claims` reads and writes single claims."""
 
-    def __init__(
-        self, client: RestClient, claims: DeviceClaimWriter, *, request_timeout_s: float, runtime: Runtime
-    ) -> None:
+    def __init__(self, client: RestClient, claims: DeviceClaimWriter, runtime: Runtime) -> None:
         self._client = client
         self._claims = claims
-        self._request_timeout_s = request_timeout_s
         self._runtime = runtime
 
     async def create(self, selection: Selection, *, uid: str, name: str) -> Selection:
@@ -59,7 +56,7 @@ class ExtendedClaimWriter:
         for tries_left in range(TRIES, -1, -1):
             try:
                 # The name is fixed, so that a lost answer leads to a conflict and not to a second claim.
-                answer = await self._client.request("POST", path, body, timeout_s=self._request_timeout_s)
+                answer = await self._client.request("POST", path, body, timeout_s=WRITE_TIMEOUT_S)
                 return _of(selection, decode_resource_claim(decoder.decode(answer)), uid)
             except Fault as fault:
                 await self._claims.before_another_try(fault, tries_left, backoff)
@@ -81,9 +78,7 @@ class ExtendedClaimWriter:
         backoff = Backoff(0.1, 2.0, rng=self._runtime.rng)
         for tries_left in range(TRIES, -1, -1):
             try:
-                await self._client.request(
-                    "PATCH", path, body, content_type=MERGE_PATCH, timeout_s=self._request_timeout_s
-                )
+                await self._client.request("PATCH", path, body, content_type=MERGE_PATCH, timeout_s=WRITE_TIMEOUT_S)
                 return
             except Fenced:
                 raise

@@ -32,7 +32,7 @@ from gangsched.kube.http.faults import (
     is_replaced,
 )
 from gangsched.kube.http.permissions import may_evict
-from gangsched.kube.ports import RestClient, Runtime, Sink
+from gangsched.kube.ports import WRITE_TIMEOUT_S, RestClient, Runtime, Sink
 from gangsched.kube.waiting import wait_for_event
 from gangsched.kube.write.binding import pod_path
 from gangsched.kube.write.eviction import Said, after, disruption_target, evict_request, read_back
@@ -116,7 +116,6 @@ class PreemptionWriter:
         may_send: Callable[[Evict], bool] = lambda order: True,
         is_gone: Callable[[str], bool] = lambda uid: False,
         connections: int = 16,
-        timeout_s: float = 10.0,
         runtime: Runtime = Runtime(),  # noqa: B008  (frozen)
     ) -> None:
         """`may_send`: whether the eviction is still wanted, asked before each time it is sent.
@@ -128,7 +127,6 @@ class PreemptionWriter:
         self._sink = sink
         self._may_send = may_send
         self._is_gone = is_gone
-        self._timeout_s = timeout_s
         self._runtime = runtime
         self._slots = asyncio.Semaphore(connections)
         self.preceding = Preceding()
@@ -378,7 +376,7 @@ class PreemptionWriter:
         try:
             async with self._slots:
                 return await self._client.request(
-                    method, path, body(), content_type=content_type, timeout_s=self._timeout_s
+                    method, path, body(), content_type=content_type, timeout_s=WRITE_TIMEOUT_S
                 )
         finally:
             self.in_flight.end()

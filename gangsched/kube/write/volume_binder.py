@@ -18,7 +18,7 @@ import msgspec
 
 from gangsched.kube.http.client import MERGE_PATCH
 from gangsched.kube.http.faults import CONFLICT, ApiFault, Fault, Fenced
-from gangsched.kube.ports import RestClient, Runtime, Sink
+from gangsched.kube.ports import WRITE_TIMEOUT_S, RestClient, Runtime, Sink
 from gangsched.kube.read.resources import VOLUMES
 from gangsched.kube.read.storage import SELECTED_NODE, decode_claim
 from gangsched.kube.read.storage_wire import WireClaim
@@ -60,7 +60,6 @@ class VolumeBinder:
         sink: Sink,
         *,
         connections: int = CONNECTIONS,
-        request_timeout_s: float = 10.0,
         runtime: Runtime = Runtime(),  # noqa: B008  (frozen)
     ) -> None:
         """`connections` limits requests about claims in flight; those of `binds` have a limit of their own."""
@@ -68,14 +67,11 @@ class VolumeBinder:
         self._sleep = runtime.sleep
         # Writers sleep between tries without holding one of the 32 slots.
         runtime = replace(runtime, sleep=self._sleep_without_slot)
-        self._devices = DeviceClaimWriter(client, request_timeout_s=request_timeout_s, runtime=runtime)
-        self._extended = ExtendedClaimWriter(
-            client, self._devices, request_timeout_s=request_timeout_s, runtime=runtime
-        )
+        self._devices = DeviceClaimWriter(client, runtime)
+        self._extended = ExtendedClaimWriter(client, self._devices, runtime)
         self._client = client
         self._binds = binds
         self._sink = sink
-        self._request_timeout_s = request_timeout_s
         self._queue: asyncio.Queue[BindOrder] = asyncio.Queue()
 
     def submit(self, orders: Sequence[BindOrder]) -> None:
@@ -210,7 +206,7 @@ class VolumeBinder:
             except ApiFault as fault:
                 if fault.status != CONFLICT or not tries_left:
                     raise
-            answer = await self._client.request("GET", path, timeout_s=self._request_timeout_s)
+            answer = await self._client.request("GET", path, timeout_s=WRITE_TIMEOUT_S)
             claim = decode_claim(msgspec.json.decode(answer, type=WireClaim))
             if claim.uid != selection.uid or claim.volume_name or claim.selected_node not in allowed:
                 raise ClaimWriteRefused(f"claim {selection.key} has changed")
@@ -219,7 +215,7 @@ class VolumeBinder:
 
     async def _patch(self, path: str, body: object) -> str:
         answer = await self._client.request(
-            "PATCH", path, msgspec.json.encode(body), content_type=MERGE_PATCH, timeout_s=self._request_timeout_s
+            "PATCH", path, msgspec.json.encode(body), content_type=MERGE_PATCH, timeout_s=WRITE_TIMEOUT_S
         )
         return msgspec.json.decode(answer, type=WireClaim).metadata.resource_version
 

@@ -107,7 +107,7 @@ def writer(api: FakeClaim, time: FakeTime) -> DeviceClaimWriter:
         return None
 
     runtime = Runtime(now=time.now, wall=time.wall, sleep=no_time, rng=Random(1))
-    return DeviceClaimWriter(api, request_timeout_s=1.0, runtime=runtime)
+    return DeviceClaimWriter(api, runtime)
 
 
 async def test_what_is_written() -> None:

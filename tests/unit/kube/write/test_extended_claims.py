@@ -121,8 +121,8 @@ def writers(api: FakeApi) -> tuple[DeviceClaimWriter, ExtendedClaimWriter]:
 
     time = FakeTime()
     runtime = Runtime(now=time.now, wall=time.wall, sleep=no_time, rng=Random(1))
-    claims = DeviceClaimWriter(api, request_timeout_s=1.0, runtime=runtime)
-    return claims, ExtendedClaimWriter(api, claims, request_timeout_s=1.0, runtime=runtime)
+    claims = DeviceClaimWriter(api, runtime)
+    return claims, ExtendedClaimWriter(api, claims, runtime)
 
 
 async def start(api: FakeApi) -> str:
