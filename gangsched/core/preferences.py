@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from gangsched.core.filter import node_affinity, taint_toleration
-from gangsched.core.filter.occupancy import Occupancy
+from gangsched.core.filter.plugin import Occupancy
 from gangsched.core.filter.pod_topology_spread import matching_pods
 from gangsched.model.objects import Pod, Shape
 from gangsched.model.snapshot import Bools, Ints, NodeTable

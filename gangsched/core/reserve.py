@@ -19,8 +19,7 @@ import numpy as np
 from gangsched.core.filter import may_stay, narrow, restricts, static_fit
 from gangsched.core.filter.count_cache import CountCache
 from gangsched.core.filter.node_resources_fit import room
-from gangsched.core.filter.occupancy import Occupancy
-from gangsched.core.filter.plugin import static_cost
+from gangsched.core.filter.plugin import Occupancy, static_cost
 from gangsched.core.filter.pod_counts import PodCounts
 from gangsched.core.filter.replica_counts import FARTHEST
 from gangsched.core.filter.volumes.storage_use import StorageUse

@@ -17,7 +17,7 @@ from gangsched.model.plan import Need
 from tests.mutants.mutant import bug
 
 
-@bug("R2", "core.reserve:Ledger._take_back", "unit/core/filter/test_occupancy.py")
+@bug("R2", "core.reserve:Ledger._take_back", "unit/core/filter/test_plugin.py")
 def rollback_forgets_one_resource(take_back: Any) -> Any:
     def forgetful(self: Any, pods: Any, nodes: Any, counts: Any, where: Any, sign: int) -> None:
         take_back(self, pods, nodes, counts, where, sign)

@@ -21,8 +21,7 @@ from gangsched.core.filter import (
     pod_topology_spread,
     taint_toleration,
 )
-from gangsched.core.filter.occupancy import Occupancy
-from gangsched.core.filter.plugin import Filter, StatefulFilter, StaticFilter
+from gangsched.core.filter.plugin import Filter, Occupancy, StatefulFilter, StaticFilter
 from gangsched.core.filter.volumes import (
     dynamic_resources,
     node_volume_limits,

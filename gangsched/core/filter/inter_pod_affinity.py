@@ -11,8 +11,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from gangsched.core.filter.occupancy import Occupancy
-from gangsched.core.filter.plugin import StatefulFilter
+from gangsched.core.filter.plugin import Occupancy, StatefulFilter
 from gangsched.model.gang import Group
 from gangsched.model.objects import Pod
 from gangsched.model.snapshot import Ints, RefusedNodes

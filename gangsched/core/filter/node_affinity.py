@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from gangsched.core.filter.node_selector import any_term, requirement_met, term_met
-from gangsched.core.filter.occupancy import Occupancy
-from gangsched.core.filter.plugin import StaticFilter
+from gangsched.core.filter.plugin import Occupancy, StaticFilter
 from gangsched.core.node_terms import NODE_NAME_FIELD
 from gangsched.model.gang import Refusal
 from gangsched.model.inter_pod import Requirement

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gangsched.core.filter.occupancy import Occupancy
-from gangsched.core.filter.plugin import StatefulFilter
+from gangsched.core.filter.plugin import Occupancy, StatefulFilter
 from gangsched.model.objects import Pod
 from gangsched.model.pods_by_node import UsingPort
 from gangsched.model.snapshot import RefusedNodes

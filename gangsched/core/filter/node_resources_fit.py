@@ -10,8 +10,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from gangsched.core.filter.occupancy import Occupancy
-from gangsched.core.filter.plugin import StatefulFilter
+from gangsched.core.filter.plugin import Occupancy, StatefulFilter
 from gangsched.core.filter.volumes.claim_devices import without_devices
 from gangsched.model.objects import Pod, Shape
 from gangsched.model.resources import PODS

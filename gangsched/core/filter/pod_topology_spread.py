@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gangsched.core.filter.node_affinity import NodeAffinity
-from gangsched.core.filter.occupancy import Occupancy
-from gangsched.core.filter.plugin import StatefulFilter, static_cost
+from gangsched.core.filter.plugin import Occupancy, StatefulFilter, static_cost
 from gangsched.core.filter.pod_counts import DomainCounts
 from gangsched.core.filter.taint_toleration import TaintToleration
 from gangsched.model.inter_pod import Requirement, Selector, Spread, selects

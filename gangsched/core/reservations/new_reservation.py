@@ -17,8 +17,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from gangsched.core.permit import missing
-from gangsched.core.reservations.head_domains import HeadDomains
-from gangsched.core.reservations.head_sums import HeadSums
+from gangsched.core.reservations.head_sums import HeadDomains, HeadSums
 from gangsched.core.reservations.heads import Head, startable
 from gangsched.core.reservations.timeline import Floats, Timeline
 from gangsched.core.reserve import Ledger

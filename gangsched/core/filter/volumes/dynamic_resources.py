@@ -10,8 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from gangsched.core.filter.node_selector import any_term
-from gangsched.core.filter.occupancy import Occupancy
-from gangsched.core.filter.plugin import ClaimFilter
+from gangsched.core.filter.plugin import ClaimFilter, Occupancy
 from gangsched.core.filter.volumes.claim_devices import WantedDevices, without_devices
 from gangsched.model.gang import Refusal
 from gangsched.model.objects import Pod

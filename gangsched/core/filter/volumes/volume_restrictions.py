@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gangsched.core.filter.occupancy import Occupancy
-from gangsched.core.filter.plugin import ClaimFilter
+from gangsched.core.filter.plugin import ClaimFilter, Occupancy
 from gangsched.model.objects import Pod
 from gangsched.model.snapshot import RefusedNodes
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from gangsched.core.filter.node_selector import requirement_met, term_met
-from gangsched.core.filter.occupancy import Occupancy
-from gangsched.core.filter.plugin import ClaimFilter
+from gangsched.core.filter.plugin import ClaimFilter, Occupancy
 from gangsched.model.inter_pod import Requirement
 from gangsched.model.objects import NodeSelectorTerm, Pod
 from gangsched.model.snapshot import Bools, NodeTable, RefusedNodes
