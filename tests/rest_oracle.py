@@ -12,9 +12,11 @@ keep a group asleep all the same are rules, each with its end; the next turn tha
 - its victims have not run for long enough (V5);
 - others are held back for it, or it is held back for others (V27);
 - room is reserved, for it or for others; reservations are made anew at most once a second (H8, H17);
-- its group yielded, timed out or lacks members (D1, T3, P1).
+- its group yielded, timed out or lacks members (D1, T3, P1);
+- the wall clock has jumped, which the next turn notices.
 
-All of them but the first two are in what a plan is given, so that the plan asked here keeps them by itself.
+All of them but the first two and the last are in what a plan is given, so that the plan asked here keeps them by
+itself.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from gangsched.core.cycle import Limits, plan
 from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.plan import Verdict
 from gangsched.model.preemption import NotHelpful, Obstacle, Preemption
+from gangsched.state.preemption.preemptions import JUMP_S
 from gangsched.state.scheduling import SchedulingState
 
 EVERYTHING = Limits(groups=100_000, pods=1_000_000, work=10**12)
@@ -34,6 +37,8 @@ MOST_PLANS = 20
 
 def sleepers(state: SchedulingState, now_s: float, wall_s: float, policy: GpuPolicy | None = None) -> list[str]:
     """The groups that sleep wrongly, and what a plan would do with them; to be asked when no turn is due."""
+    if abs(wall_s - now_s - state.preemptions.nominations.offset_s) >= JUMP_S:
+        return []
     groups = [state.registry.group(group_id, now_s) for group_id in sorted(state.registry.groups)]
     examines = state.queue.preemptors.next_deadline_s() is not None
     held_back = state.preemptions.holding_back.now()

@@ -94,6 +94,7 @@ class World:
         self.sets_aside = False  # whether objects may fail to be applied
         self.show_binds = True
         self.preempts = preempts
+        self.clock_s = 0.0  # how far the wall clock was moved
         self._checked_on: Snapshot | None = None  # None where anything has happened since
         self._list_budgets()
         self.add_nodes(*nodes)
@@ -177,7 +178,7 @@ class World:
 
     def turn(self) -> Plan | None:
         """One turn of the loop; returns the plan, if there was something to plan."""
-        wall_s = EPOCH_S + self.now_s
+        wall_s = EPOCH_S + self.clock_s + self.now_s
         actions = prepare(self.state, self.now_s, wall_s).actions
         self._do(actions)
         made = plan_and_commit(self.state, self.now_s, wall_s, limits=self.limits, policy=self.rules.policy)
@@ -394,7 +395,7 @@ class World:
 
     def wall_s(self) -> int:
         """The present in seconds since the epoch."""
-        return EPOCH_S + int(self.now_s)
+        return EPOCH_S + int(self.clock_s + self.now_s)
 
     def bind_claim(self, key: str, volume: str = "") -> None:
         """The volume controller binds a claim, to a new volume if none is named."""

@@ -77,7 +77,7 @@ class Nominations:
         self._stale: set[str] = set()
         self._next_looks = NextLooks()
         # What to add to monotonic seconds for those since the epoch. Set by each `look`, since the wall clock may jump.
-        self._offset_s = 0.0
+        self.offset_s = 0.0
 
     # --- what is asked of them --------------------------------------------------------------------------------------
 
@@ -158,9 +158,9 @@ class Nominations:
         gangs = (gang_to_come(each.pod.uid) or self._members[each.pod.uid].gang for each in decision.placements)
         kept = (Nominee(each.pod, each.node, gang) for each, gang in zip(decision.placements, gangs, strict=True))
         serial = next(self._serial)
-        planned_s = decision.deadline_s - STUCK_S - self._offset_s - now_s
+        planned_s = decision.deadline_s - STUCK_S - self.offset_s - now_s
         return NominationRecord(
-            id=f"{group}@{int(now_s + self._offset_s)}.{serial}",
+            id=f"{group}@{int(now_s + self.offset_s)}.{serial}",
             group=group,
             serial=serial,
             decision=decision,
@@ -219,7 +219,7 @@ class Nominations:
 
     def look(self, now_s: float, wall_s: float) -> list[Action]:
         """Check nominations that are due or affected by changes, some at a time; `wall_s` is in epoch seconds."""
-        self._offset_s, self.promised.wall_s, self.promised.work = wall_s - now_s, wall_s, 0
+        self.offset_s, self.promised.wall_s, self.promised.work = wall_s - now_s, wall_s, 0
         self.taken.refresh()
         self.promised.follow()
         whole, self._stale = self._stale.union(self._next_looks.timers.take_due(now_s)), set()
@@ -423,18 +423,18 @@ class Nominations:
 
     def monotonic_s(self, wall_s: float) -> float:
         """Convert epoch seconds to monotonic seconds, as of the last `look`."""
-        return wall_s - self._offset_s
+        return wall_s - self.offset_s
 
     def deadline_s(self, record: NominationRecord) -> float:
         """Monotonic second at which the last victim counts as stuck (V12)."""
-        return awaited.ends_s(record, self._members, max_wait_s=self._max_wait_s, offset_s=self._offset_s)
+        return awaited.ends_s(record, self._members, max_wait_s=self._max_wait_s, offset_s=self.offset_s)
 
     def _count_from(self, record: NominationRecord, now_s: float) -> None:
         """Victims have their time from now on: to write to thousands, and to evict them, may take longer."""
         record.deadline_s = max(record.deadline_s, now_s + record.decision.grace_s + STUCK_S)
 
     def _told(self, record: NominationRecord) -> Refusal:
-        until_s = int(self.deadline_s(record) + self._offset_s)
+        until_s = int(self.deadline_s(record) + self.offset_s)
         return awaited.told(record, self._members, until_s=until_s, wall_s=int(self.promised.wall_s))
 
     def _tell_anew(self, record: NominationRecord, group: GroupRecord, now_s: float) -> None:

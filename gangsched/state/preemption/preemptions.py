@@ -47,6 +47,9 @@ PASSING = frozenset({Obstacle.BACK_OFF, Obstacle.DELAYED, Obstacle.TOO_YOUNG})
 """Obstacles that end by themselves, so that nothing need change before a group is examined again."""
 ROUNDING_S = 0.001
 """A moment of the wall clock may come this much before its second, and is asked for again then."""
+JUMP_S = 1.0
+"""Shift of the wall clock that is a jump: clocks that are slewed shift by less in the minutes between turns."""
+
 ATTEMPTS = {Obstacle.POLICY_NEVER: "not_allowed", Obstacle.FORBIDDEN: "not_allowed", Obstacle.BUDGET: "pdb"}
 
 
@@ -87,8 +90,12 @@ class Preemptions:
     def due(self, now_s: float, wall_s: float) -> list[Action]:
         """Update nominations before a plan; the first call restores those of an earlier process (V24)."""
         # Before anything is restored: this look sets the wall clock by which deadlines are converted.
+        before_s = self.nominations.offset_s
         actions = self.nominations.look(now_s, wall_s)
-        if self._budgets.take_changed():
+        # After a jump of the wall clock, such as that of a resumed machine, it is another time at which victims will
+        # have run for long enough; monotonic timers do not notice.
+        has_jumped = abs(self.nominations.offset_s - before_s) >= JUMP_S
+        if self._budgets.take_changed() or has_jumped:
             self._queue.preemptors.note((), anywhere=True)
         self._look_who_waits()
         if not self._is_restored:

@@ -111,6 +111,16 @@ def test_victims_are_taken_as_soon_as_they_have_run_for_long_enough() -> None:
     assert preempts(world)
 
 
+def test_a_jump_of_the_wall_clock_is_noticed_in_the_next_turn() -> None:
+    """V5: by the new time the victim has run for long enough; the timer would come nine minutes later."""
+    world = unswept("a", min_run_s=600)
+    on(world, "low", 8, "a", start_s=int(EPOCH_S + world.now_s))
+    high(world)
+    world.clock_s = 3_600.0
+    world.turn()
+    assert preempts(world)
+
+
 def test_what_changes_all_the_time_is_looked_at_once_a_second() -> None:
     """V25: a pod that comes and goes ten times a second makes one plan a second for preemptors, not ten."""
     world = unswept("a")
