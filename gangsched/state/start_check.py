@@ -7,7 +7,7 @@ itself, since a running part without the rest is what has to be mended.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from gangsched.core.messages import placing
 from gangsched.model.protocol import Bind
@@ -46,23 +46,25 @@ class StartCheck:
         if record is None or record.plain:
             return ""
         if record.id not in self._answers:
-            self._answers[record.id] = next(self._too_few(record), "")
+            self._look(record)
         return self._answers[record.id]
 
     def _still_fits(self, member: Member) -> bool:
         group = self._registry.group_of.get(member.gang, member.gang)
         return self._cluster.takes(member.pod, member.node, group)
 
-    def _too_few(self, record: GangRecord) -> Iterator[str]:
-        """The gangs that must start with this one, and cannot any more."""
-        if _has_begun(record):
-            return
-        gangs = list(self._starting_with(record))
-        # A part of the group runs: each other gang is whole or not, for itself.
-        for each in [record] if any(map(_has_begun, gangs)) else gangs:
-            able = sum(map(self._still_fits, each.of(State.BINDING)))
-            if able < (needed := each.lacks(State.BOUND)):
-                yield placing.start_not_whole(each.id, able, needed)
+    def _look(self, record: GangRecord) -> None:
+        """Answer for all gangs that start with this one, at once: a group may have hundreds."""
+        gangs = {each.id: each for each in self._starting_with(record)} | {record.id: record}
+        begun = {name for name, each in gangs.items() if _has_begun(each)}
+        short: dict[str, str] = {}
+        for name in gangs.keys() - begun:
+            able, needed = sum(map(self._still_fits, gangs[name].of(State.BINDING))), gangs[name].lacks(State.BOUND)
+            if able < needed:
+                short[name] = placing.start_not_whole(name, able, needed)
+        first = short[min(short)] if short and not begun else ""
+        # Once a part of the group runs, each other gang is whole or not for itself.
+        self._answers |= {name: "" if name in begun else short.get(name, first) for name in gangs}
 
     def _starting_with(self, record: GangRecord) -> Iterable[GangRecord]:
         group = self._registry.groups.get(self._registry.group_of.get(record.id, ""))

@@ -143,10 +143,14 @@ def test_members_that_run_do_not_count_where_only_waiting_ones_do() -> None:
     assert objections(world, second) == [""]  # its gang has begun, with the same number of the start
 
 
-def test_a_thousand_binds_count_their_gang_once(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("gangs", [1, 50], ids=["one gang", "a group of fifty"])
+def test_a_thousand_binds_count_their_members_once(monkeypatch: pytest.MonkeyPatch, gangs: int) -> None:
     """Attack: each bind of a large start that counted all others would stop the loop for seconds."""
     world = World(*(node(f"n{number}", 8) for number in range(125)))
-    binds = start(world, *members("g", 1_000)).values()
+    names = [f"g{number}" for number in range(gangs)]
+    groups = [f"ns/{name}" for name in names] if gangs > 1 else []
+    binds = start(world, *(pod for name in names for pod in members(name, 1_000 // gangs, groups=groups))).values()
+    assert len(binds) == 1_000
     looks = 0
     takes = world.state.cluster.takes
 
