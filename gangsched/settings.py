@@ -116,7 +116,7 @@ class Settings(BaseSettings):
         default=400,
         gt=0,
         le=10_000,
-        description="Rate limit, per second, of condition and status writes. Events have a second limit of the same "
+        description="Rate limit, per second, of condition and status writes. Events have a separate limit of the same "
         "size. One namespace may use half of each.",
     )
     reservations: int = Field(

@@ -63,8 +63,8 @@ def members_to_come(
         if first and any(keys.LWS_SUBGROUP_EXCLUSIVE in each for each in stated):
             text = f"{keys.LWS_SUBGROUP_EXCLUSIVE} of gang {gang} asks for a domain for each subgroup"
             return ToCome(
-                unsupported=f"{text}, in which gangsched cannot keep room for members to come: remove it, or set "
-                "startupPolicy to LeaderCreated without exclusive-topology"
+                unsupported=f"{text}, but gangsched cannot keep room for members to come by subgroup: remove the "
+                "annotation, or set startupPolicy to LeaderCreated without exclusive-topology"
             )
     elif keeps_room:
         # A minimum of 0 would start with nobody, and there would be no stamp to hold the promise.

@@ -378,7 +378,7 @@ class Ledger:
         return known.per_node
 
     def only_room_counts(self, pods: Sequence[Pod]) -> bool:
-        """Whether no stateful filter can reject any of `pods` on a node for a reason other than room."""
+        """Whether room is the only reason for which stateful filters can reject any of `pods` on a node."""
         alike = self.occupancy.equivalence(pods)
         return not any(restricts(pod, self.occupancy) for pod in {alike(pod): pod for pod in pods}.values())
 

@@ -48,13 +48,13 @@ class QueueCause(StrEnum):
 
     # It is planned again.
     CHANGED = "the group changed"
-    NODE_MOVED = "a node of its pods was added, removed or relabelled"
+    NODE_MOVED = "the node of one of its pods was added, removed or relabelled"
     ROOM_FREED = "capacity was freed"
     NEXT_IN_LINE = "a group before it left capacity"
     RESERVED_ROOM_FREED = "capacity that is reserved for it was freed"
     RESERVATIONS_CHANGED = "reservations before it changed"
     PREEMPTION_MAY_HELP = "the pods that it may preempt changed"
-    OVERRUN = "a pod exceeded its run time on its reserved capacity"
+    OVERRUN = "a pod exceeded its run time on capacity reserved for the group"
     LOWER_WAITS = "a group of lower priority began to wait"
     HOLDS_CHANGED = "its holds were lost or may move"
     YIELD_OVER = "the group that it yielded to started or is gone"

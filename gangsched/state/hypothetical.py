@@ -113,7 +113,7 @@ def _tree(wanted: Wanted, defaults: GangDefaults, policy: GpuPolicy, created_s: 
 def with_served(wanted: Wanted, cluster: Cluster) -> Wanted:
     """The same pods with the claims that gangsched would create for their extended resources.
 
-    Nodes offer these resources through devices from then on, so it is called in a process of its own.
+    After the call the nodes of `cluster` offer these resources through devices, so call it in a separate process.
     """
     claimed: dict[str, Pod] = {}
     for pod in wanted.pods:

@@ -169,7 +169,7 @@ class Parents:
                 circle = " → ".join([*path[path.index(spec.parent) :], spec.parent])
                 return part, _invalid(f"the parents of gang {gang_id} form a circle: {circle}")
             if len(path) == MAX_LEVELS:
-                above = f"{part} is {MAX_LEVELS - 1} levels above gang {gang_id} and names a parent"
+                above = f"{part} is {MAX_LEVELS - 1} levels above gang {gang_id}, so it must not name a parent"
                 return part, _invalid(f"{above}: {LEVELS}")
             path.append(spec.parent)
 

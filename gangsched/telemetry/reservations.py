@@ -1,7 +1,7 @@
 """Metrics of reservations, of backfill, and of waits (semantics H15).
 
-Invariant: the loop passes every plan before its commit, and the metrics describe that plan. Label values come from
-enums or fixed lists, and never name a group, a node or a custom resource.
+Invariant: the loop reports every plan here before its commit, and the metrics describe that plan. Label values come
+from enums or fixed lists, and never name a group, a node or a custom resource.
 """
 
 from __future__ import annotations

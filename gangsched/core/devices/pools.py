@@ -197,7 +197,7 @@ class SliceIndex:
         return sum(self._devices[pool] for pool in self.joint)
 
     def with_counters(self) -> set[PoolId]:
-        """The joint pools that have counters."""
+        """The pools with counters that several nodes reach."""
         return {(each.driver, each.pool) for each in self._joint_slices() if each.counters}
 
     def local_pools(self, name: str) -> tuple[Pool, ...]:

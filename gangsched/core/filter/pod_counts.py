@@ -32,7 +32,7 @@ Eligible: TypeAlias = tuple[Shape, int]
 
 @dataclass(slots=True)
 class DomainCounts:
-    """`counts[domain]`: matching pods on eligible nodes, as of the first `seen` moves.
+    """`counts[domain]`: matching pods on eligible nodes, with the ledger's first `seen` moves applied.
 
     `codes[node]` is the node's domain, -1 if it has none; the last entry of `counts` belongs to those nodes and stays
     0. `exists[domain]`: an eligible node has that domain.

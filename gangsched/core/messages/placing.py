@@ -354,8 +354,8 @@ def _never(pod: Pod, short: Shortage) -> str:
 
 
 def _closed(short: Shortage) -> str:
-    """` (other nodes that are large enough were unschedulable)`; "" if there are none."""
-    return f" (other nodes that are large enough {' or '.join(short.closed)})" if short.closed else ""
+    """` (nodes that are large enough were unschedulable)`; "" if there are none."""
+    return f" (nodes that are large enough {' or '.join(short.closed)})" if short.closed else ""
 
 
 def _free(amounts: Amounts) -> str:

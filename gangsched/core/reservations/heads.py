@@ -48,8 +48,8 @@ class Head:
     """A group entitled to a reservation; a round must permit all `gangs`.
 
     It has waited since `since_s`, and is expected to run for `run_time_s`, `math.inf` if unknown. For a `tree`, `group`
-    has the gangs of one choice of the children that its minimum needs (I9): `choice`, or the first children if that is
-    empty.
+    has only the gangs of as many children as the tree's minimum needs (I9): those in `choice`, or the first ones if
+    `choice` is empty.
     """
 
     group: Group

@@ -42,9 +42,7 @@ def _completed(begun: Counts, limits: Counts, alone: Sequence[bool], above: Coun
 
 
 def ways(sizes: Sequence[int], total: int) -> Iterator[Counts]:
-    """All combinations of kinds with these sizes whose total is `total`; those with most pieces of the first kinds come
-    first.
-    """
+    """All ways to take `total` pieces, at most `sizes[kind]` of each kind; those with most of the first kinds first."""
     behind = [0]  # pieces of all later kinds, by the number of kinds that are left
     for size in reversed(sizes):
         behind.append(behind[-1] + size)

@@ -174,7 +174,7 @@ class Nominations:
         )
 
     def prepared(self, answer: PreemptionPrepared) -> None:
-        """Record whether the writes that a restart needs succeeded; evictions follow only then."""
+        """Record the result of the writes that let a nomination survive a restart; evictions begin once all succeed."""
         record = self._of_id.get(answer.id)
         if record is None:
             return

@@ -83,7 +83,7 @@ def test_no_node_to_use_is_said_as_it_is() -> None:
     refusal = told([node("a", 8, taints=TAINTED)], four(1))
     assert refusal.message == (
         "gang ns/g needs room for 4 more pods, but no node is eligible for pod ns/g-0 "
-        "(other nodes that are large enough had untolerated taint team=b:NoSchedule)"
+        "(nodes that are large enough had untolerated taint team=b:NoSchedule)"
     )
     assert refusal.now.endswith("0/1 nodes are available: 1 node(s) had untolerated taint(s).")
     assert told([], four(1)).now == "there is room for 0. No nodes available to schedule pods."
@@ -94,13 +94,13 @@ def test_nodes_that_would_do_are_named_by_what_closes_them() -> None:
     both = [node("cpu", 0), node("gpu", 8, taints=TAINTED), node("old", 8, unschedulable=True), node("small", 4)]
     assert told(both, four(8)).message == (
         "gang ns/g needs room for 4 more pods, and pod ns/g-0 can never fit: it asks for 8 nvidia.com/gpu, and no "
-        "eligible node offers more than 4 nvidia.com/gpu (other nodes that are large enough were unschedulable or had "
+        "eligible node offers more than 4 nvidia.com/gpu (nodes that are large enough were unschedulable or had "
         "untolerated taint team=b:NoSchedule)"
     )
     many = [node(f"n{index}", 8, taints=(Taint(key=f"team-{index}", effect="NoSchedule"),)) for index in range(3)]
-    assert told(many, four(8)).message.endswith("(other nodes that are large enough had untolerated taint(s))")
+    assert told(many, four(8)).message.endswith("(nodes that are large enough had untolerated taint(s))")
     assert told([node("a", 8), node("b", 8, unschedulable=True)], four(8)).message.endswith(
-        "eligible nodes hold only 1 of them (other nodes that are large enough were unschedulable)"
+        "eligible nodes hold only 1 of them (nodes that are large enough were unschedulable)"
     )
 
 
