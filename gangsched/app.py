@@ -129,7 +129,7 @@ async def schedule(
     async with asyncio.TaskGroup() as group:
         informers = Informers(
             client,
-            warn=runtime.warn,
+            runtime=runtime,
             restore_signals=restore_signals,
             sweep_every_s=PODGROUP_SWEEP_S,
             scheduler_names=settings.scheduler_names,
@@ -139,7 +139,6 @@ async def schedule(
             services=settings.plain_replicas is PlainReplicas.SPREAD,
             allocates=settings.devices is DeviceScope.ALL,
             extends=extends,
-            runtime=runtime,
             follow=follow,
         )
         reading = group.create_task(informers.run(), name="informers")

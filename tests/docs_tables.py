@@ -23,7 +23,7 @@ from gangsched.kube.http.connection_pool import ConnectionPool
 from gangsched.kube.http.permissions import Lease
 from gangsched.kube.lease.candidate import Timing
 from gangsched.kube.lease.leadership import lead_by_lease
-from gangsched.kube.ports import Runtime, silent
+from gangsched.kube.ports import Runtime
 from gangsched.kube.read.informers import Informers
 from gangsched.options import written
 from gangsched.settings import Settings
@@ -77,7 +77,7 @@ def _plain(value: object) -> object:
 def families() -> list[Metric]:
     """All metrics of ours, as a daemon that is put together but not started has them."""
     client = cast("ApiClient", object())
-    informers = Informers(client, warn=silent, restore_signals=lambda: None, sweep_every_s=60.0)
+    informers = Informers(client, runtime=Runtime(), restore_signals=lambda: None, sweep_every_s=60.0)
     lease, timing = Lease("ns", "l"), Timing(duration_s=15, renew_s=10, retry_s=2)
     leadership = lead_by_lease(client, lease, timing, identity=None, caught_up=informers.synced, runtime=Runtime())
     daemon = Daemon(Settings(), ConnectionPool(client), informers, asyncio.Event(), leadership)

@@ -14,7 +14,7 @@ from types import FrameType
 import pytest
 
 from gangsched.daemon import Daemon
-from gangsched.kube.ports import silent
+from gangsched.kube.ports import Runtime
 from gangsched.kube.read.informers import Informers
 from gangsched.model.protocol import Applied
 from gangsched.settings import Settings
@@ -102,7 +102,7 @@ def noting(calls: list[tuple[str, str]]) -> Callable[[FrameType, str, object], N
 async def calls_for_one_pod() -> list[tuple[str, str]]:
     """(file, function) of every call of the daemon, from a pod's watch line to the report of its gang."""
     api = FakeRequests()
-    informers = Informers(api, warn=silent, restore_signals=lambda: None, sweep_every_s=60.0)  # type: ignore[arg-type]
+    informers = Informers(api, runtime=Runtime(), restore_signals=lambda: None, sweep_every_s=60.0)  # type: ignore[arg-type]
     daemon = Daemon(Settings(), api, informers, asyncio.Event())  # type: ignore[arg-type]
     informers.deliver_to(daemon.loop.inbox)
     for synced in (*(each.synced for each in informers.reflectors.values()), informers.pod_groups.synced):

@@ -43,9 +43,11 @@ class KubeParts:
         self.messages: list[Message] = []
         self.reports: list[str] = []
         report = self.reports.append
-        self.pods = Reflector(client, Store(pods(ShapeTable()), self.messages.append, report), warn=report)
-        self.nodes = Reflector(client, Store(nodes(report), self.messages.append, report), warn=report)
-        self.operator = PodGroupInformer(client, self.messages.append, warn=report)
+        self.pods = Reflector(
+            client, Store(pods(ShapeTable()), self.messages.append, report), runtime=Runtime(warn=report)
+        )
+        self.nodes = Reflector(client, Store(nodes(report), self.messages.append, report), runtime=Runtime(warn=report))
+        self.operator = PodGroupInformer(client, self.messages.append, runtime=Runtime(warn=report))
         runtime = Runtime(warn=report)
         self.binder = Binder(client, self.messages.append, runtime=runtime)
         self.status = StatusWriter(client, self.binder, runtime=runtime)

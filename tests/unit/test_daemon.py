@@ -12,7 +12,7 @@ import pytest
 from control_plane.ports import free_ports
 
 from gangsched.daemon import Daemon
-from gangsched.kube.ports import silent
+from gangsched.kube.ports import Runtime
 from gangsched.kube.read.informers import Informers
 from gangsched.kube.write.rate_limits import WriteLimits
 from gangsched.model.objects import Pod, PodGroup
@@ -26,7 +26,7 @@ async def running(settings: Settings) -> AsyncIterator[tuple[Daemon, Informers]]
     """A daemon whose API server answers everything with an empty object, and its informers, which do not run."""
     api = FakeRequests()
     api.close = lambda: None  # type: ignore[attr-defined]
-    informers = Informers(api, warn=silent, restore_signals=lambda: None, sweep_every_s=60.0)  # type: ignore[arg-type]
+    informers = Informers(api, runtime=Runtime(), restore_signals=lambda: None, sweep_every_s=60.0)  # type: ignore[arg-type]
     daemon = Daemon(settings, api, informers, asyncio.Event())  # type: ignore[arg-type]
     thresholds = gc.get_threshold()
     task = asyncio.create_task(daemon.run())

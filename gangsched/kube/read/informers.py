@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from gangsched.api.dialects import NAMES, read_groups, unread_marks
 from gangsched.kube.http.client import ApiClient
-from gangsched.kube.ports import Runtime, Sink, Warn
+from gangsched.kube.ports import Runtime, Sink
 from gangsched.kube.read import resources
 from gangsched.kube.read.podgroup_informer import Follow, PodGroupInformer
 from gangsched.kube.read.reflector import Reflector
@@ -69,7 +69,7 @@ class Informers:
         self,
         client: ApiClient,
         *,
-        warn: Warn,
+        runtime: Runtime,
         restore_signals: Callable[[], None],
         sweep_every_s: float,
         scheduler_names: Iterable[str] = (),
@@ -79,7 +79,6 @@ class Informers:
         services: bool = True,
         allocates: bool = False,
         extends: bool = True,
-        runtime: Runtime = Runtime(),  # noqa: B008  (frozen)
         follow: Follow | None = None,
     ) -> None:
         """For `restore_signals`, `sweep_every_s` and `follow` see `PodGroupInformer`.
@@ -91,6 +90,7 @@ class Informers:
         Without `extends` devices serve no extended resources. `dialects` are those of `api.dialects` that can be turned
         off.
         """
+        warn = runtime.warn
         self.backlog_bound = asyncio.Event()
         self.stores: dict[str, Store[Any, Any]] = {}
         self.reflectors: dict[str, Reflector[Any, Any]] = {}
@@ -114,21 +114,16 @@ class Informers:
             self.stores[resource.name] = store = Store(resource, self._take, warn)
             # Required resources are retried forever; without them nothing may be planned.
             refused = store.refused if resource.optional else None
-            self.reflectors[resource.name] = Reflector(
-                client, store, warn=warn, now=runtime.now, sleep=runtime.sleep, rng=runtime.rng, refused=refused
-            )
+            self.reflectors[resource.name] = Reflector(client, store, runtime=runtime, refused=refused)
         self.pod_groups = PodGroupInformer(
             client,
             self._take,
-            warn=warn,
+            runtime=runtime,
             api_groups=read_groups(dialects),
             restore_signals=restore_signals,
             backlog_bound=self.backlog_bound,
             sweep_every_s=sweep_every_s,
             follow=follow,
-            now=runtime.now,
-            sleep=runtime.sleep,
-            rng=runtime.rng,
         )
         # Not part of `synced`: most clusters have no devices, and must not wait for them.
         self._later = {resource.name for resource in later}

@@ -11,9 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import random
 import signal
-import time
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import KW_ONLY, dataclass, field
@@ -28,7 +26,7 @@ from gangsched.kube.http.backoff import Backoff, RequestPace
 from gangsched.kube.http.client import ApiClient
 from gangsched.kube.http.faults import FORBIDDEN, NOT_FOUND, ApiFault, Fault, Malformed, Silent
 from gangsched.kube.http.permissions import Permission, may_not
-from gangsched.kube.ports import Now, Sink, Sleep, Warn
+from gangsched.kube.ports import Runtime, Sink
 from gangsched.kube.read.podgroup_store import PodGroupStore
 from gangsched.kube.read.reflector import RESUMES_AT_ONCE, SILENCE_S, SLICE_S, WATCH_S, LineSplitter
 from gangsched.kube.read.wire import Line
@@ -121,15 +119,12 @@ class PodGroupInformer:
     client: ApiClient
     sink: Sink
     _: KW_ONLY
-    warn: Warn
+    runtime: Runtime
     api_groups: tuple[str, ...] = tuple(DIALECTS)
     restore_signals: Callable[[], None] = release_signals
     backlog_bound: asyncio.Event | None = None
     sweep_every_s: float = SWEEP_EVERY_S
     follow: Follow | None = None
-    now: Now = time.monotonic
-    sleep: Sleep = asyncio.sleep
-    rng: random.Random = field(default_factory=random.Random)
     counts: PodGroupCounts = field(init=False, default_factory=PodGroupCounts)
     synced: asyncio.Event = field(init=False, default_factory=asyncio.Event)
     _followers: list[_ApiGroup] = field(init=False, default_factory=list)
@@ -183,14 +178,13 @@ class _ApiGroup:
         self._informer = informer
         self._client = informer.client
         self._counts = informer.counts
-        self._now, self._sleep = informer.now, informer.sleep
-        self.store = PodGroupStore(api_group, informer.sink, informer.warn)
-        self._absent = Backoff(2.0, 8.0, rng=informer.rng)
-        self._backoff = Backoff(0.5, 30.0, rng=informer.rng)
-        self._pace = RequestPace(TRY_AT_MOST_EVERY_S, now=informer.now, sleep=informer.sleep)
-        self._resumes = RequestPace(
-            TRY_AT_MOST_EVERY_S, at_once=RESUMES_AT_ONCE, now=informer.now, sleep=informer.sleep
-        )
+        self._runtime = runtime = informer.runtime
+        self._now, self._sleep = runtime.now, runtime.sleep
+        self.store = PodGroupStore(api_group, informer.sink, runtime.warn)
+        self._absent = Backoff(2.0, 8.0, rng=runtime.rng)
+        self._backoff = Backoff(0.5, 30.0, rng=runtime.rng)
+        self._pace = RequestPace(TRY_AT_MOST_EVERY_S, now=runtime.now, sleep=runtime.sleep)
+        self._resumes = RequestPace(TRY_AT_MOST_EVERY_S, at_once=RESUMES_AT_ONCE, now=runtime.now, sleep=runtime.sleep)
         self._trouble: str | None = None
         self._absent_since_s: float | None = None
         #: When changes were last received for certain; None: never since the start.
@@ -314,7 +308,7 @@ class _ApiGroup:
 
     async def _watch(self, version: str, resource_version: str) -> None:
         """Watch what happened since a list, until cancelled: resume a stream that ended, list after one that broke."""
-        backoff = Backoff(0.5, 30.0, rng=self._informer.rng)
+        backoff = Backoff(0.5, 30.0, rng=self._runtime.rng)
         pace = self._pace
         while True:
             await pace.turn("plain watch")  # kopf's watch has turns of its own
@@ -436,4 +430,4 @@ class _ApiGroup:
             sentence = f"Gangs of {self.api_group} have to wait. {may_not(lacking, self._dialect.manifest)}"
         if sentence != self._trouble:
             self._trouble = sentence
-            self._informer.warn(sentence)
+            self._runtime.warn(sentence)

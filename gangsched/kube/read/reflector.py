@@ -9,8 +9,6 @@ whether enough was read.
 from __future__ import annotations
 
 import asyncio
-import random
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -19,7 +17,7 @@ from urllib.parse import quote
 
 from gangsched.kube.http.backoff import Backoff, RequestPace
 from gangsched.kube.http.faults import FORBIDDEN, GONE, NOT_FOUND, UNAUTHORIZED, ApiFault, Fault, Malformed, Silent
-from gangsched.kube.ports import Now, Sleep, Warn
+from gangsched.kube.ports import Runtime
 from gangsched.kube.read.resources import T, W
 from gangsched.kube.read.store import Store, WatchError, continue_token
 from gangsched.model.counter import counter
@@ -99,12 +97,9 @@ class Reflector(Generic[W, T]):
         client: Reads,
         store: Store[W, T],
         *,
-        warn: Warn,
+        runtime: Runtime,
         server_timeout_s: int = WATCH_S,
         silence_s: float = SILENCE_S,
-        now: Now = time.monotonic,
-        sleep: Sleep = asyncio.sleep,
-        rng: random.Random | None = None,
         refused: Callable[..., None] | None = None,
     ) -> None:
         """`silence_s` must exceed `server_timeout_s` and its spread, which bound one watch.
@@ -117,13 +112,13 @@ class Reflector(Generic[W, T]):
         self._store: Store[W, T] = store
         selector = store.resource.label_selector
         self._selection = [f"labelSelector={quote(selector, safe='')}"] if selector else []
-        self._warn = warn
+        self._warn = runtime.warn
         self._server_timeout_s = server_timeout_s
         self._silence_s = silence_s
-        self._now, self._sleep, self._rng = now, sleep, rng or random.Random()
+        self._now, self._sleep, self._rng = runtime.now, runtime.sleep, runtime.rng
         self._refused = refused
         self._backoff = Backoff(0.1, 10.0, rng=self._rng)
-        self._resumes = RequestPace(TRY_AT_MOST_EVERY_S, at_once=RESUMES_AT_ONCE, now=now, sleep=sleep)
+        self._resumes = RequestPace(TRY_AT_MOST_EVERY_S, at_once=RESUMES_AT_ONCE, now=self._now, sleep=self._sleep)
         self._page_limit = PAGE_LIMIT
         self._refused_watches = 0
         self._trouble: str | None = None

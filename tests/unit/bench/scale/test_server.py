@@ -10,7 +10,7 @@ from aiohttp import web
 
 from bench.scale.server import Server
 from gangsched.kube.http.client import connect
-from gangsched.kube.ports import silent
+from gangsched.kube.ports import Runtime, silent
 from gangsched.kube.read import resources
 from gangsched.kube.read.reflector import Reflector
 from gangsched.kube.read.shapes import ShapeTable
@@ -30,7 +30,7 @@ async def test_the_daemons_reflectors_understand_it(tmp_path: Path) -> None:
     async with await connect(kubeconfig(tmp_path / "kubeconfig", url)) as client:
         pods = Store(resources.pods(ShapeTable()), told.append, silent)
         nodes = Store(resources.nodes(silent), told.append, silent)
-        of_pods, of_nodes = Reflector(client, pods, warn=silent), Reflector(client, nodes, warn=silent)
+        of_pods, of_nodes = Reflector(client, pods, runtime=Runtime()), Reflector(client, nodes, runtime=Runtime())
         tasks = [asyncio.create_task(of_pods.run()), asyncio.create_task(of_nodes.run())]
         async with asyncio.timeout(60):
             await of_pods.synced.wait()

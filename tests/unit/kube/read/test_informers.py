@@ -9,7 +9,7 @@ from pathlib import Path
 
 from gangsched.api.dialects import DIALECTS
 from gangsched.kube.http.faults import ApiFault
-from gangsched.kube.ports import silent
+from gangsched.kube.ports import Runtime, silent
 from gangsched.kube.read import resources, store
 from gangsched.kube.read.informers import Informers
 from gangsched.kube.read.reflector import Reflector
@@ -32,7 +32,7 @@ async def test_what_was_read_before_anybody_took_it_comes_first_and_in_order(tmp
         server.will("GET", "/api/v1/nodes", says(page(node("n"), rv="5")))
         server.will("GET", "/api/v1/namespaces", says(page(rv="5")))
         server.will("WATCH", "/api/v1/pods", streams(line("ADDED", pod("b", rv="6")), hold=True))
-        informers = Informers(client, warn=silent, restore_signals=lambda: None, sweep_every_s=60.0)
+        informers = Informers(client, runtime=Runtime(), restore_signals=lambda: None, sweep_every_s=60.0)
         assert {"pods", "nodes", "namespaces", "podgroups"} < set(informers.waiting_for())
         running = asyncio.create_task(informers.run())
         async with asyncio.timeout(10):
@@ -81,7 +81,9 @@ async def test_a_kind_that_may_not_be_read_holds_nothing_up(tmp_path: Path) -> N
         for path in (*REQUIRED, *(each.path for each in resources.STORAGE[1:4])):
             server.will("GET", path, says(page()))
             server.will("WATCH", path, streams(hold=True))
-        informers = Informers(client, warn=messages.append, restore_signals=lambda: None, sweep_every_s=60.0)
+        informers = Informers(
+            client, runtime=Runtime(warn=messages.append), restore_signals=lambda: None, sweep_every_s=60.0
+        )
         informers.deliver_to(said.append)
         assert {resource.name for resource in resources.STORAGE} < set(informers.waiting_for())
         task = asyncio.create_task(informers.run())
@@ -125,9 +127,7 @@ async def test_budgets_that_may_be_read_later_are_told(tmp_path: Path) -> None:
         reflector = Reflector(
             client,
             reader,
-            warn=messages.append,
-            now=clock.now,
-            sleep=clock.sleep,
+            runtime=Runtime(warn=messages.append, now=clock.now, sleep=clock.sleep),
             refused=lambda forbidden: said.append(unread),
         )
         task = asyncio.create_task(reflector.run())
@@ -147,7 +147,9 @@ async def test_nobody_reads_budgets_without_preemption(tmp_path: Path) -> None:
     """V26: `preemption: off` needs no right to them and waits for nothing."""
     async with serving(tmp_path) as (_, client):
         reads = [
-            Informers(client, warn=silent, restore_signals=lambda: None, sweep_every_s=60.0, disruption_budgets=asked)
+            Informers(
+                client, runtime=Runtime(), restore_signals=lambda: None, sweep_every_s=60.0, disruption_budgets=asked
+            )
             for asked in (True, False)
         ]
     with_them, without = (set(informers.stores) for informers in reads)
@@ -157,7 +159,7 @@ async def test_nobody_reads_budgets_without_preemption(tmp_path: Path) -> None:
 async def test_nobody_reads_services_where_nothing_is_spread(tmp_path: Path) -> None:
     async with serving(tmp_path) as (_, client):
         reads = [
-            Informers(client, warn=silent, restore_signals=lambda: None, sweep_every_s=60.0, services=asked)
+            Informers(client, runtime=Runtime(), restore_signals=lambda: None, sweep_every_s=60.0, services=asked)
             for asked in (True, False)
         ]
     with_them, without = (set(informers.stores) for informers in reads)
@@ -175,7 +177,10 @@ async def test_the_right_to_services_is_missed_once_and_used_when_it_comes(tmp_p
         server.will("WATCH", path, streams(hold=True))
         reader = store.Store(resources.SERVICES, said.append, messages.append)
         reflector = Reflector(
-            client, reader, warn=messages.append, now=clock.now, sleep=clock.sleep, refused=reader.refused
+            client,
+            reader,
+            runtime=Runtime(warn=messages.append, now=clock.now, sleep=clock.sleep),
+            refused=reader.refused,
         )
         task = asyncio.create_task(reflector.run())
         async with asyncio.timeout(10):
@@ -225,7 +230,7 @@ async def test_when_a_resource_was_last_heard_of_is_known() -> None:
     """A list, and each line that comes, bookmarks too, show that the API server still talks to us; time does not."""
     clock, client, messages = FakeTime(), Told(), list[Message]()
     reader = Store(resources.pods(ShapeTable()), messages.append, lambda _: None)
-    reflector = Reflector(client, reader, warn=silent, now=clock.now, sleep=clock.sleep)
+    reflector = Reflector(client, reader, runtime=Runtime(now=clock.now, sleep=clock.sleep))
     assert reflector.heard_s is None
     task = asyncio.create_task(reflector.run())
     await clock.advance(0.0)
@@ -245,7 +250,7 @@ async def test_nobody_waits_to_hear_of_what_is_refused() -> None:
     client.refused = True
     reader = Store(resources.pods(ShapeTable()), lambda _: None, lambda _: None)
     reflector = Reflector(
-        client, reader, warn=silent, now=clock.now, sleep=clock.sleep, refused=lambda forbidden: refusals.append(1)
+        client, reader, runtime=Runtime(now=clock.now, sleep=clock.sleep), refused=lambda forbidden: refusals.append(1)
     )
     reflector.heard_s = 900.0
     task = asyncio.create_task(reflector.run())

@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 
 from gangsched.kube.http.client import ApiClient
-from gangsched.kube.ports import silent
+from gangsched.kube.ports import Runtime
 from gangsched.kube.read.podgroup_informer import PodGroupInformer
 from gangsched.model.protocol import Applied, Message
 from tests.interpreter import printed_by
@@ -50,7 +50,7 @@ def serve_pod_groups(server: FakeServer, *watches: Handler) -> None:
 
 async def listen(server: FakeServer, client: ApiClient, seconds: float) -> None:
     """Follow PodGroups for so long, from the first watch on."""
-    informer = PodGroupInformer(client, lambda message: None, warn=silent, api_groups=("scheduling.x-k8s.io",))
+    informer = PodGroupInformer(client, lambda message: None, runtime=Runtime(), api_groups=("scheduling.x-k8s.io",))
     task = asyncio.create_task(informer.run())
     async with asyncio.timeout(20):
         while not server.queries("WATCH", POD_GROUPS):  # noqa: ASYNC110
@@ -109,7 +109,7 @@ async def test_a_line_is_not_kept_by_who_handled_it(tmp_path: Path) -> None:
     seen: list[Message] = []
     async with serving(tmp_path) as (server, client):
         serve_pod_groups(server, streams(line("ADDED", added), hold=True))
-        informer = PodGroupInformer(client, seen.append, warn=silent, api_groups=("scheduling.x-k8s.io",))
+        informer = PodGroupInformer(client, seen.append, runtime=Runtime(), api_groups=("scheduling.x-k8s.io",))
         task = asyncio.create_task(informer.run())
         async with asyncio.timeout(20):
             while not workers():  # noqa: ASYNC110

@@ -6,12 +6,13 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any, cast
 
 from gangsched.kube.http.backoff import RequestPace
 from gangsched.kube.http.client import ApiClient
 from gangsched.kube.http.faults import ApiFault, Unreachable
-from gangsched.kube.ports import silent
+from gangsched.kube.ports import Runtime
 from gangsched.kube.read.podgroup_informer import (
     GONE_AFTER_S,
     LISTEN_WITHIN_S,
@@ -125,12 +126,10 @@ class Following:
         self.informer = PodGroupInformer(
             cast(ApiClient, self.server),
             self.messages.append,
-            warn=silent,
+            runtime=Runtime(now=self.time.now, sleep=self.time.sleep),
             api_groups=(api_group,),
             backlog_bound=asyncio.Event(),
             follow=self.kopf.follow,
-            now=self.time.now,
-            sleep=self.time.sleep,
         )
 
     def names(self) -> set[str]:
@@ -173,7 +172,7 @@ async def test_a_kind_that_may_not_be_read_holds_nothing_up_and_is_read_once_it_
     """A1: it counts as absent, for a standby as well, and is asked for again; the log says it once."""
     said: list[str] = []
     parts = Following("scheduling.k8s.io")
-    parts.informer.warn = said.append
+    parts.informer.runtime = replace(parts.informer.runtime, warn=said.append)
     parts.server.forbids = True
     running = asyncio.create_task(parts.informer.run())
     await settle()

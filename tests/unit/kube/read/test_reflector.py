@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
+from gangsched.kube.ports import Runtime
 from gangsched.kube.read.reflector import RESUMES_AT_ONCE, SILENCE_S, SPREAD_S, WATCH_S, LineSplitter, Reflector
 from gangsched.kube.read.resources import nodes, pods
 from gangsched.kube.read.shapes import ShapeTable
@@ -76,11 +77,13 @@ async def reflecting(
         reflector = Reflector(
             client,
             store,
-            warn=run.reports.append,
+            runtime=Runtime(
+                warn=run.reports.append,
+                now=(lambda: len(run.messages) * line_s) if line_s else run.now_s,
+                sleep=run.sleep,
+                rng=random.Random(1),
+            ),
             silence_s=silence_s,
-            now=(lambda: len(run.messages) * line_s) if line_s else run.now_s,
-            sleep=run.sleep,
-            rng=random.Random(1),
         )
         task = asyncio.create_task(reflector.run())
         try:
@@ -114,7 +117,9 @@ async def test_a_label_selector_goes_with_every_list_and_watch(tmp_path: Path) -
         server.will("WATCH", NODES, streams(gone, hold=True))
         run = Run(server)
         store = Store(nodes(run.reports.append, selector), run.sink, run.reports.append)
-        task = asyncio.create_task(Reflector(client, store, warn=run.reports.append, sleep=run.sleep).run())
+        task = asyncio.create_task(
+            Reflector(client, store, runtime=Runtime(warn=run.reports.append, sleep=run.sleep)).run()
+        )
         await run.until(lambda: Gone(Node, "x") in run.messages)
         task.cancel()
         await asyncio.wait({task})
@@ -144,7 +149,7 @@ async def test_the_next_page_is_asked_for_before_the_last_one_is_decoded() -> No
     """The server works on a page while we work on the one before it."""
     client = Pages()
     store = Store(pods(ShapeTable()), lambda message: client.log.append("told"), client.log.append)
-    task = asyncio.create_task(Reflector(client, store, warn=client.log.append).run())
+    task = asyncio.create_task(Reflector(client, store, runtime=Runtime(warn=client.log.append)).run())
     async with asyncio.timeout(10):
         while "watched" not in client.log:  # noqa: ASYNC110
             await asyncio.sleep(0)
@@ -167,7 +172,7 @@ async def test_a_page_of_garbage_leaves_no_request_behind() -> None:
 
     client.request = request  # type: ignore[method-assign]
     store = Store(pods(ShapeTable()), lambda message: None, client.log.append)
-    task = asyncio.create_task(Reflector(client, store, warn=client.log.append).run())
+    task = asyncio.create_task(Reflector(client, store, runtime=Runtime(warn=client.log.append)).run())
     async with asyncio.timeout(10):
         while "watched" not in client.log:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
@@ -377,7 +382,7 @@ async def test_request_that_never_answers(tmp_path: Path) -> None:
     async with serving(tmp_path) as (server, client):
         server.will("GET", PODS, never)
         messages: list[Message] = []
-        reflector = Reflector(client, Store(pods(ShapeTable()), messages.append, print), warn=print)
+        reflector = Reflector(client, Store(pods(ShapeTable()), messages.append, print), runtime=Runtime(warn=print))
         task = asyncio.create_task(reflector.run())
         await asyncio.sleep(0.05)
         assert not reflector.synced.is_set()
