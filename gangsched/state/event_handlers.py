@@ -47,6 +47,7 @@ from gangsched.state.queueing.queue import Queue
 from gangsched.state.reporting.gang_events import gang_ref, pod_ref
 from gangsched.state.reporting.gang_numbers import GangCounts
 from gangsched.state.reserving.overruns import Overruns
+from gangsched.state.rule_set import Rules
 from gangsched.state.set_aside import SetAside
 
 ANSWERS: dict[type, Change] = {
@@ -70,10 +71,7 @@ class EventHandlers:
         disruption_budgets: DisruptionBudgets,
         overruns: Overruns,
         counts: GangCounts,
-        *,
-        names: frozenset[str],
-        avoid_s: float,
-        bind_retry_keep_s: float,
+        rules: Rules,
     ) -> None:
         self._members = members
         self._cluster = cluster
@@ -82,9 +80,9 @@ class EventHandlers:
         self._disruption_budgets = disruption_budgets
         self._overruns = overruns
         self._counts = counts
-        self._names = names
-        self._avoid_s = avoid_s
-        self._bind_retry_keep_s = bind_retry_keep_s
+        self._names = rules.scheduler_names
+        self._avoid_s = rules.avoid_s
+        self._bind_retry_keep_s = rules.bind_retry_keep_s
         self.set_aside = SetAside()
         #: The gangs of each PodGroup that declares several, by API group and id of the object.
         self._gangs_of: dict[tuple[str, str], frozenset[str]] = {}

@@ -13,11 +13,9 @@ from itertools import count, islice, takewhile
 from math import inf
 from typing import NamedTuple
 
-from gangsched.api.gang_spec import GangDefaults
 from gangsched.core import tree_choices
 from gangsched.core.stand_ins import with_all
 from gangsched.model.gang import TREE, Gang, Group, Refusal, namespace_of
-from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.reasons import Reason
 from gangsched.model.text import named
 from gangsched.model.tree import Composite, composites_of, gangs_of
@@ -28,6 +26,7 @@ from gangsched.state.group_record import GroupRecord
 from gangsched.state.members_to_come import SiblingWorkers
 from gangsched.state.parents import Parents
 from gangsched.state.podgroup_names import PodGroupNames
+from gangsched.state.rule_set import Rules
 
 POD_GROUP_WAIT_S = 1.0
 """How long a gang waits for its PodGroup before it is told that there is none (semantics I2). The API server may have
@@ -57,14 +56,14 @@ class _Former(NamedTuple):
 class Registry:
     """All gangs and groups."""
 
-    def __init__(self, *, names: frozenset[str], defaults: GangDefaults, policy: GpuPolicy) -> None:
+    def __init__(self, rules: Rules) -> None:
         self.gangs: dict[str, GangRecord] = {}
         self.groups: dict[str, GroupRecord] = {}
         self.group_of: dict[str, str] = {}
         self.pod_group_names = PodGroupNames()
-        self._names = names
-        self.defaults = defaults
-        self.policy = policy
+        self._names = rules.scheduler_names
+        self.defaults = rules.defaults
+        self.policy = rules.policy
         self._workers = SiblingWorkers()
         self.trusts_stamps = True  # until it is known whether a policy guards them (B8)
         self._views: dict[str, Gang] = {}

@@ -21,6 +21,7 @@ from gangsched.state.gang_view import gang_view
 from gangsched.state.gangs import GangRecord
 from gangsched.state.groups import Registry
 from gangsched.state.members import Member, State
+from gangsched.state.rule_set import Rules
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +84,7 @@ def _tree(wanted: Wanted, defaults: GangDefaults, policy: GpuPolicy, created_s: 
     namespace = wanted.id.partition("/")[0]
     names = frozenset(pod.scheduler_name for pod in wanted.pods)
     # A registry of its own forms the tree, so that a review and an existing tree are refused by the same rules.
-    registry = Registry(names=names, defaults=defaults, policy=policy)
+    registry = Registry(Rules(scheduler_names=names, defaults=defaults, policy=policy))
     for part in wanted.parts:
         record = registry.gang(f"{namespace}/{part.name}")
         least = part.min_member if part.min_member is not None else len(part.pods)

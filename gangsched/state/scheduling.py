@@ -42,7 +42,7 @@ from gangsched.state.queueing.batches import Batches
 from gangsched.state.queueing.queue import Queue
 from gangsched.state.reporting.gang_numbers import GangCounts, GangWaits, PendingCount
 from gangsched.state.reporting.reports import Reports
-from gangsched.state.reserving.expected_ends import LATE_S, ExpectedEnds
+from gangsched.state.reserving.expected_ends import ExpectedEnds
 from gangsched.state.reserving.overdue import Overdue
 from gangsched.state.reserving.overruns import Overruns
 from gangsched.state.reserving.reservations import StandingReservations
@@ -62,23 +62,14 @@ class SchedulingState:
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
         self.cluster = Cluster(allocates=rules.allocates, extends=rules.extends)
-        self.registry = Registry(names=rules.scheduler_names, defaults=rules.defaults, policy=rules.policy)
+        self.registry = Registry(rules)
         self.queue = Queue(self.registry.groups, unattended=rules.unattended)
         self.disruption_budgets = DisruptionBudgets()
-        self.reports = Reports(self.registry.groups, settle_s=rules.settle_s, reservations=rules.reservations)
+        self.reports = Reports(self.registry.groups, rules)
         self.members = MemberStore(self.cluster, self.registry, names=rules.scheduler_names)
         self.counts, self.waits, self.pending = GangCounts(), GangWaits(self.registry), PendingCount(self.registry)
-        default_s = rules.defaults.expected_runtime_s
-        self.overruns = Overruns(
-            self.members,
-            self.registry,
-            names=rules.scheduler_names,
-            default_s=default_s,
-            ignore_s=rules.ignore_run_times_s,
-        )
-        self.overdue = Overdue(
-            self.members, self.registry, self.queue, default_s=default_s, after_s=rules.evict_overrun_after_s
-        )
+        self.overruns = Overruns(self.members, self.registry, rules)
+        self.overdue = Overdue(self.members, self.registry, self.queue, rules)
         self._event_handlers = EventHandlers(
             self.members,
             self.cluster,
@@ -87,23 +78,11 @@ class SchedulingState:
             self.disruption_budgets,
             self.overruns,
             self.counts,
-            names=rules.scheduler_names,
-            avoid_s=rules.avoid_s,
-            bind_retry_keep_s=rules.bind_retry_keep_s,
+            rules,
         )
         self.claims = ClaimBinding(self.members, self.cluster, self.registry)
-        self.expected_ends = ExpectedEnds(
-            self.cluster,
-            self.members,
-            self.registry,
-            names=rules.scheduler_names,
-            default_s=rules.defaults.expected_runtime_s,
-            policy=rules.policy,
-            late_s=LATE_S,
-        )
-        self.reservations = StandingReservations(
-            rules.reservations, self.expected_ends, self.cluster, self.registry, self.queue, policy=rules.policy
-        )
+        self.expected_ends = ExpectedEnds(self.cluster, self.members, self.registry, rules)
+        self.reservations = StandingReservations(self.expected_ends, self.cluster, self.registry, self.queue, rules)
         self.holds = Holds(self.cluster, self.registry, self.queue)
         self.coming = RoomToCome(self.cluster, self.registry)
         self._committer = Committer(
@@ -120,14 +99,7 @@ class SchedulingState:
             rank=self.reservations.rank,
         )
         self.preemptions = Preemptions(
-            self.members,
-            self.cluster,
-            self.registry,
-            self.queue,
-            self.reports,
-            self.disruption_budgets,
-            settings=rules.preemption,
-            avoid_s=rules.avoid_s,
+            self.members, self.cluster, self.registry, self.queue, self.reports, self.disruption_budgets, rules
         )
         self.start_check = StartCheck(self.members, self.cluster, self.registry)
         self._keeping: set[str] = set()

@@ -42,6 +42,7 @@ from gangsched.state.preemption.promised import Promised
 from gangsched.state.preemption.taken import TakenGroups
 from gangsched.state.queueing.queue import Queue
 from gangsched.state.reporting.reports import Reports
+from gangsched.state.rule_set import Rules
 
 CHANGED = "the group has changed since it was nominated"
 
@@ -50,15 +51,7 @@ class Nominations:
     """Nominations by group and by id. It also updates `cluster`, `registry` and the queue. `looks` counts checks."""
 
     def __init__(
-        self,
-        members: MemberStore,
-        cluster: Cluster,
-        registry: Registry,
-        queue: Queue,
-        reports: Reports,
-        *,
-        avoid_s: float,
-        max_wait_s: float = 600.0,
+        self, members: MemberStore, cluster: Cluster, registry: Registry, queue: Queue, reports: Reports, rules: Rules
     ) -> None:
         self.looks = 0
         self.journal = Journal(registry)
@@ -68,8 +61,8 @@ class Nominations:
         self._registry = registry
         self._queue = queue
         self._reports = reports
-        self._avoid_s = avoid_s
-        self._max_wait_s = max_wait_s
+        self._avoid_s = rules.avoid_s
+        self._max_wait_s = rules.preemption.max_wait_s
         self._of_group: dict[str, NominationRecord] = {}
         self._of_id: dict[str, NominationRecord] = {}
         self._serial = count(1)

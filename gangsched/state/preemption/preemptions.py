@@ -17,7 +17,6 @@ from gangsched.model.preemption import (
     Obstacle,
     Preemption,
     PreemptionInput,
-    PreemptionSettings,
     Running,
     VictimScope,
 )
@@ -42,6 +41,7 @@ from gangsched.state.preemption.restore import restore
 from gangsched.state.preemption.running import RunningPods
 from gangsched.state.queueing.queue import Queue
 from gangsched.state.reporting.reports import Reports
+from gangsched.state.rule_set import Rules
 
 PASSING = frozenset({Obstacle.BACK_OFF, Obstacle.DELAYED, Obstacle.TOO_YOUNG})
 """Obstacles that end by themselves, so that nothing need change before a group is examined again."""
@@ -64,22 +64,18 @@ class Preemptions:
         queue: Queue,
         reports: Reports,
         budgets: DisruptionBudgets,
-        *,
-        settings: PreemptionSettings,
-        avoid_s: float,
+        rules: Rules,
     ) -> None:
-        self.nominations = Nominations(
-            members, cluster, registry, queue, reports, avoid_s=avoid_s, max_wait_s=settings.max_wait_s
-        )
+        self.nominations = Nominations(members, cluster, registry, queue, reports, rules)
         self.running = RunningPods(members, registry)
-        self.holding_back = HoldingBack(cluster, hold_back_s=settings.hold_back_s)
+        self.holding_back = HoldingBack(cluster, hold_back_s=rules.preemption.hold_back_s)
         self.forbidden = ""
         self._members = members
         self._cluster = cluster
         self._registry = registry
         self._queue = queue
         self._budgets = budgets
-        self._settings = settings
+        self._settings = rules.preemption
         self._known_on: tuple[Snapshot, Budgets, int] | None = None
         # Grows with what results of preemption depend on; a result of an earlier version is not believed.
         self._version = 0

@@ -17,7 +17,7 @@ from gangsched.model.objects import Pod
 from gangsched.model.plan import Verdict
 from gangsched.model.protocol import Bound, Outcome, RecordEvent, Report, SetPodCondition, SetPodGroupStatus
 from gangsched.model.reasons import EventReason, Reason
-from gangsched.model.reservation import ReservationLimits, Reservations
+from gangsched.model.reservation import Reservations
 from gangsched.state.gangs import GangRecord
 from gangsched.state.group_record import GroupRecord
 from gangsched.state.groups import Registry
@@ -36,6 +36,7 @@ from gangsched.state.reporting.status import (
     stored_condition,
     unchanged,
 )
+from gangsched.state.rule_set import Rules
 from gangsched.state.timers import Timers
 
 LOOKS_PER_TURN, LOOKS_PER_GANG = 2_000, 4
@@ -57,12 +58,10 @@ class _Moment:
 class Reports:
     """When the next report of each group is due; the last reports are in the gang's record."""
 
-    def __init__(
-        self, groups: Mapping[str, GroupRecord], *, settle_s: float, reservations: ReservationLimits | None = None
-    ) -> None:
-        self._settle_s = settle_s
+    def __init__(self, groups: Mapping[str, GroupRecord], rules: Rules) -> None:
+        self._settle_s = rules.settle_s
         self._due = Timers()
-        self.reservations = ReservationReports(reservations or ReservationLimits(), groups)
+        self.reservations = ReservationReports(rules.reservations, groups)
 
     def reserved(self, reservations: Reservations, *, now_s: float, wall_s: float) -> None:
         """Record the reservations after a plan; changes are reported once they have lasted for a while."""

@@ -16,7 +16,6 @@ import numpy as np
 
 from gangsched.api.run_time import run_time_s
 from gangsched.core.reservations.expected_end import expected_end_s
-from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.objects import Shape
 from gangsched.model.reservation import Occupant
 from gangsched.model.snapshot import Floats, NodeTable
@@ -25,6 +24,7 @@ from gangsched.state.groups import Registry
 from gangsched.state.member_store import MemberStore
 from gangsched.state.members import Member, State
 from gangsched.state.reserving.news import News
+from gangsched.state.rule_set import Rules
 
 T = TypeVar("T")
 
@@ -41,27 +41,19 @@ CLOCK_STEP_S = 60.0
 class ExpectedEnds:
     """Expected ends, derived from the members, the cluster and the registry.
 
-    `default_s` is the run time of pods that declare none; `policy` names the accelerators.
+    The rules state the run time of pods that declare none, and name the accelerators.
     """
 
     def __init__(
-        self,
-        cluster: Cluster,
-        members: MemberStore,
-        registry: Registry,
-        *,
-        names: frozenset[str],
-        default_s: float | None = None,
-        policy: GpuPolicy | None = None,
-        late_s: float = 0.0,
+        self, cluster: Cluster, members: MemberStore, registry: Registry, rules: Rules, *, late_s: float = LATE_S
     ) -> None:
         """An end has passed once it is `late_s` ago."""
         self._cluster = cluster
         self._members = members
         self._registry = registry
-        self._names = names
-        self._default_s = default_s
-        self._policy = policy or GpuPolicy()
+        self._names = rules.scheduler_names
+        self._default_s = rules.defaults.expected_runtime_s
+        self._policy = rules.policy
         self._late_s = late_s
         self._on: dict[str, tuple[Occupant, ...]] = {}
         self._told: dict[str, tuple[Occupant, ...]] | None = None  # a copy that is never changed

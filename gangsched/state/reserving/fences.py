@@ -17,10 +17,10 @@ from typing import Final
 
 import numpy as np
 
-from gangsched.model.gpu_policy import GpuPolicy
-from gangsched.model.reservation import NotEntitled, NotReserved, ReservationLimits, Reserved
+from gangsched.model.reservation import NotEntitled, NotReserved, Reserved
 from gangsched.model.snapshot import Snapshot
 from gangsched.state.cluster import Cluster
+from gangsched.state.rule_set import Rules
 
 EMPTY_S: Final = 120.0
 """How long a head may take to start on its empty fence. What keeps it off for a moment (a hold-back, a node that it
@@ -48,10 +48,10 @@ class _Fence:
 class Fences:
     """The current fences, evaluated on the cluster."""
 
-    def __init__(self, cluster: Cluster, limits: ReservationLimits, policy: GpuPolicy) -> None:
+    def __init__(self, cluster: Cluster, rules: Rules) -> None:
         self._cluster = cluster
-        self._limits = limits
-        self._policy = policy
+        self._limits = rules.reservations
+        self._policy = rules.policy
         self._fences: dict[str, _Fence] = {}
         self._counted_on: tuple[Collection[Reserved], Snapshot] | None = None
 

@@ -18,6 +18,7 @@ from gangsched.state.member_store import MemberStore
 from gangsched.state.members import STARTED, Member, State
 from gangsched.state.queueing.queue import Queue
 from gangsched.state.reserving.overruns import much_longer_s
+from gangsched.state.rule_set import Rules
 
 LOOK_EVERY_S = 5.0
 
@@ -25,18 +26,16 @@ LOOK_EVERY_S = 5.0
 class Overdue:
     """`heads` maps a group to the uids that may be evicted for it.
 
-    `after_s` is None if overruns are only reported.
+    With the rule `evict_overrun_after_s` None, overruns are only reported.
     """
 
-    def __init__(
-        self, members: MemberStore, registry: Registry, queue: Queue, *, default_s: float | None, after_s: float | None
-    ) -> None:
+    def __init__(self, members: MemberStore, registry: Registry, queue: Queue, rules: Rules) -> None:
         self.heads: Mapping[str, frozenset[str]] = {}
         self._members = members
         self._registry = registry
         self._queue = queue
-        self._default_s = default_s
-        self._after_s = after_s
+        self._default_s = rules.defaults.expected_runtime_s
+        self._after_s = rules.evict_overrun_after_s
         self._heads_of: dict[str, frozenset[str]] = {}
         self._look_s = 0.0
 

@@ -24,6 +24,7 @@ from gangsched.state.member_store import MemberStore
 from gangsched.state.members import Member, State
 from gangsched.state.reporting.gang_events import gang_ref, pod_ref
 from gangsched.state.reserving.expected_ends import LATE_S
+from gangsched.state.rule_set import Rules
 
 LEAST_S = 600.0
 """By how much longer than stated a pod runs at least where its statements stop to count."""
@@ -34,20 +35,12 @@ SPARE = 1_000
 class Overruns:
     """Started pods with a known run time; `default_s` is the run time of pods that declare none."""
 
-    def __init__(
-        self,
-        members: MemberStore,
-        registry: Registry,
-        *,
-        names: frozenset[str],
-        default_s: float | None,
-        ignore_s: float = 0.0,
-    ) -> None:
+    def __init__(self, members: MemberStore, registry: Registry, rules: Rules) -> None:
         self._members = members
         self._registry = registry
-        self._names = names
-        self._default_s = default_s
-        self._ignore_s = ignore_s
+        self._names = rules.scheduler_names
+        self._default_s = rules.defaults.expected_runtime_s
+        self._ignore_s = rules.ignore_run_times_s
         self._ignored_until_s: dict[str, float] = {}
         self._much_later: list[tuple[float, str]] = []
         self._ends: list[tuple[float, str]] = []

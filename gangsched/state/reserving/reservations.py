@@ -19,19 +19,10 @@ from gangsched.core.reservations.heads import BY_NUMBER, head_of, rank
 from gangsched.core.reservations.records import ReservationCache
 from gangsched.model.backfill import BackfillOrder
 from gangsched.model.gang import Group
-from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.objects import Shape
 from gangsched.model.plan import Verdict
 from gangsched.model.reasons import Reason
-from gangsched.model.reservation import (
-    NotEntitled,
-    NotReserved,
-    Occupant,
-    ReservationLimits,
-    Reservations,
-    Reserved,
-    Reserving,
-)
+from gangsched.model.reservation import NotEntitled, NotReserved, Occupant, Reservations, Reserved, Reserving
 from gangsched.model.snapshot import Ints, NodeTable, Snapshot
 from gangsched.state.cluster import Cluster
 from gangsched.state.group_record import Entitlement, EntitlementCause, GroupRecord, HeadRank, QueueCause
@@ -42,6 +33,7 @@ from gangsched.state.reserving.fences import Fences
 from gangsched.state.reserving.ineligible import REASONS, Ineligible
 from gangsched.state.reserving.news import takes_one
 from gangsched.state.reserving.waiting import Waiting
+from gangsched.state.rule_set import Rules
 from gangsched.state.timers import Timers
 
 EVERY_S: Final = 1.0
@@ -58,17 +50,8 @@ REFUSED_FOR_ROOM: Final = frozenset({Reason.UNSCHEDULABLE, Reason.HOLDING})
 class StandingReservations:
     """Reservations of the last plan, in order, as `standing`. `wall_s` is in epoch seconds."""
 
-    def __init__(
-        self,
-        limits: ReservationLimits,
-        ends: ExpectedEnds,
-        cluster: Cluster,
-        registry: Registry,
-        queue: Queue,
-        *,
-        policy: GpuPolicy | None = None,
-    ) -> None:
-        self._limits = limits
+    def __init__(self, ends: ExpectedEnds, cluster: Cluster, registry: Registry, queue: Queue, rules: Rules) -> None:
+        self._limits = rules.reservations
         self._ends = ends
         self._cluster = cluster
         self._registry = registry
@@ -76,7 +59,7 @@ class StandingReservations:
         self.standing: tuple[Reserved, ...] = ()
         self.waiting = Waiting()
         self._ineligible = Ineligible(cluster, registry.groups)
-        self._fences = Fences(cluster, limits, policy or GpuPolicy())
+        self._fences = Fences(cluster, rules)
         self._examined: set[GroupRecord] = set()
         self._over = Timers()  # epoch seconds at which the results of the examined end, by group
         self._found: list[GroupRecord] = []

@@ -27,8 +27,7 @@ class Known(Registry):
 def made(monkeypatch: pytest.MonkeyPatch) -> Batches:
     """Batches of at most 10."""
     monkeypatch.setattr(batches, "MOST", 10)
-    rules = Rules()
-    return Batches(Known(names=rules.scheduler_names, defaults=rules.defaults, policy=rules.policy), group_key)
+    return Batches(Known(Rules()), group_key)
 
 
 def names(numbers: range) -> set[str]:

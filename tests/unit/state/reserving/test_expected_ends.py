@@ -28,7 +28,8 @@ def stating(text: str = "", deadline_s: int | None = None) -> tuple[tuple[str, s
 def ends_of(world: World, default_s: float | None = None) -> ExpectedEnds:
     """What is asked."""
     state = world.state
-    return ExpectedEnds(state.cluster, state.members, state.registry, names=state.names, default_s=default_s)
+    rules = Rules(scheduler_names=state.names, defaults=GangDefaults(expected_runtime_s=default_s))
+    return ExpectedEnds(state.cluster, state.members, state.registry, rules, late_s=0.0)
 
 
 def by_name(ends: ExpectedEnds, wall_s: float = WALL_S) -> dict[str, float]:
