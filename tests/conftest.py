@@ -1,9 +1,50 @@
-"""Sizes of generated tests are set before any of them is read; and what tests of several folders use."""
+"""Before any test: sizes of generated tests, what pytest and Python do once for each test, and shared fixtures."""
+
+from __future__ import annotations
+
+import faulthandler
+import gc
+import os
+import time
 
 import pytest
 
 import tests.sizes  # noqa: F401
 from gangsched.state.parents import Parents
+
+
+class HangsToldSeldomArmed:
+    """A test that hangs says where, as with pytest's plugin, which starts and joins a thread for each test.
+
+    Waiting for that thread's end takes longer than most tests where cores are busy. A timer that is armed anew once a
+    tenth of `faulthandler_timeout` has passed is enough: it fires after nine to ten tenths of it.
+    """
+
+    def __init__(self, after_s: float) -> None:
+        self.after_s, self.armed_s = after_s, float("-inf")
+        self.stderr = os.dup(2)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self) -> None:
+        if time.monotonic() - self.armed_s > self.after_s / 10:
+            self.armed_s = time.monotonic()
+            faulthandler.dump_traceback_later(self.after_s, file=self.stderr)
+
+    def pytest_sessionfinish(self) -> None:
+        faulthandler.cancel_dump_traceback_later()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Its ini option keeps its meaning, and signals like SIGSEGV still print a traceback."""
+    after_s = float(config.getini("faulthandler_timeout"))
+    if after_s > 0 and config.pluginmanager.unregister(name="faulthandler") is not None:
+        config.pluginmanager.register(HangsToldSeldomArmed(after_s))
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of tests and their modules stay to the end: no collection of garbage has to look at them again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

@@ -151,6 +151,7 @@ def test_a_child_that_lost_a_member_is_healed_beside_its_siblings() -> None:
     assert started(world.settle()) == {"r0", "r1", "r2"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("is_circle", [True, False])
 def test_thousands_of_composites_above_each_other_cost_what_changes(
     monkeypatch: pytest.MonkeyPatch, *, is_circle: bool
@@ -158,7 +159,7 @@ def test_thousands_of_composites_above_each_other_cost_what_changes(
     """Attack: a chain or circle of composites in one namespace, each with a gang. All of them are refused, each change
     reads the levels that a tree may have and no more, and the pod of another namespace starts.
     """
-    number, visits = 2_000, 0
+    number, visits = of_size(500, 2_000), 0
     children = Parents._children
 
     def counted(self: Parents, parent: str) -> Iterator[str]:
@@ -171,7 +172,7 @@ def test_thousands_of_composites_above_each_other_cost_what_changes(
     for n in range(number):
         above = f"c{(n + 1) % number}" if is_circle or n < number - 1 else ""
         world.say(Applied(composite(f"c{n}", above)), Applied(composite(f"g{n}", f"c{n}", is_composite=False)))
-    for n in range(0, number, 100):  # of the others it is the same
+    for n in range(0, number, number // 20):  # of the others it is the same
         world.create(pod(f"g{n}-0", native_group=f"g{n}"))
     world.create(pod("mine", namespace="other"))
     assert set(world.settle().bound()) == {"mine"}
@@ -214,12 +215,13 @@ def test_a_tree_of_128_different_children_costs_each_plan_the_same(monkeypatch: 
     assert set(world.bound()) == {"mine"}
 
 
+@pytest.mark.long
 def test_pods_that_all_change_their_sub_group_cost_a_turn_little(monkeypatch: pytest.MonkeyPatch) -> None:
     """Attack: all pods of a PodGroup change a label at once, so that each is a sub group of its own; then its policy
     divides them by another label. A turn reads a bounded number of gangs; a pod of another namespace is bound in one of
     the next turns after all messages before it are applied, and in the turn after the policy has changed.
     """
-    number, read, turns = of_size(2_000, 10_000), 0, 0
+    number, read, turns = of_size(600, 10_000), 0, 0
     view = Registry._view
 
     def counted(self: Registry, record: GangRecord, now_s: float) -> Any:

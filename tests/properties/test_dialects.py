@@ -10,8 +10,9 @@ import pytest
 from gangsched.api.dialects import DIALECTS
 from gangsched.api.podgroup import parse_pod_group
 from gangsched.model.objects import PodGroup
+from tests.sizes import of_size
 
-OBJECTS = 10_000
+OBJECTS = of_size(1_500, 10_000)
 SEED = 34
 #: The fields of each kind; a value is one of its examples, or anything at all.
 FIELDS: dict[str, dict[str, list[Any]]] = {
@@ -112,6 +113,7 @@ def is_told(group: PodGroup, field: str) -> bool:
     return is_honoured or any(field in sentence for sentence in said)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("api_group", DIALECTS)
 def test_random_objects_are_read_whole(api_group: str) -> None:
     """No exception; of a field that asks for a tree or a domain nothing is left out in silence."""

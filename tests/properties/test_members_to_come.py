@@ -54,7 +54,8 @@ class Service:
         return sum(bool(self.world.pods[each.uid].node_name) for each in self.pods)
 
 
-@pytest.mark.parametrize("seed", range(of_size(25, 1_000)))
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(of_size(14, 1_000)))
 def test_workers_of_a_started_leader_always_start(seed: int) -> None:
     """B8, scenario 29: storms of small pods of the same priority, restarts, other groups: workers that come within the
     wait time start at once, in the rack of their leader if it is exclusive.

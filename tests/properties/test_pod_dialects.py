@@ -14,8 +14,9 @@ from gangsched.api.gang_spec import GangDefaults, GangSpec, gang_id, gang_spec, 
 from gangsched.api.run_time import run_time
 from gangsched.model.objects import Pod, PodGroup
 from tests.builders import pod, pod_group, shape
+from tests.sizes import of_size
 
-OBJECTS = 10_000
+OBJECTS = of_size(1_500, 10_000)
 SEED = 34
 RACK, HOST = "rack", "kubernetes.io/hostname"
 LONG, NOT_ASCII = "x" * 5_000, "\u00e9\u0000\ud800"
@@ -154,6 +155,7 @@ def unheard(key: str, spec: GangSpec, text: str) -> bool:
     return spec.first > 0 if key == keys.LWS_SUBGROUP_EXCLUSIVE else (spec.min_member or 0) > 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dialect", LABELS)
 def test_random_pods_are_read_whole(dialect: str) -> None:
     """No exception, one answer in any order of the pods, bounded texts, and nothing is left out in silence."""

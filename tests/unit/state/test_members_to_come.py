@@ -13,6 +13,7 @@ from gangsched.model.objects import Node, Pod, PodGroup
 from gangsched.model.protocol import Replaced, StampsGuarded
 from gangsched.state.scheduling import SchedulingState
 from tests.builders import GPU, amounts, members, node, pod, pod_group, running
+from tests.sizes import of_size
 from tests.world import World
 
 LABELS = dict(zip(keys.LWS_GROUP, ("serve", "0", "abc"), strict=True))
@@ -316,22 +317,24 @@ def test_children_of_a_tree_have_members_to_come(gpus: int, number: int) -> None
     assert len([each for each in world.settle().bound() if each.startswith("serve")]) == 3 * number
 
 
+@pytest.mark.long
 def test_room_for_thousands_costs_what_changes() -> None:
-    """B8: with 1,000 promises a turn for one more pod looks at none of them, and nobody takes any."""
-    world = World(*(node(f"n-{n}", 8) for n in range(400)))
-    for group in range(1_000):
+    """B8: with thousands of promises a turn for one more pod looks at none of them, and nobody takes any."""
+    number = of_size(200, 2_000)
+    world = World(*(node(f"n-{n}", 8) for n in range(number * 2 // 5)))
+    for group in range(number):
         world.declare(provided(group))
         world.create(lws_pod(0, group))
     world.settle()
-    assert len(world.bound()) == 1_000
-    assert sum(map(len, world.state.coming.shown().values())) == 2_000
-    world.create(pod(f"small-{index}") for index in range(300))
+    assert len(world.bound()) == number
+    assert sum(map(len, world.state.coming.shown().values())) == 2 * number
+    world.create(pod(f"small-{index}") for index in range(number * 3 // 10))
     world.settle()
-    assert len(world.bound()) == 1_200
-    for group in range(0, 1_000, 100):
+    assert len(world.bound()) == number * 6 // 5
+    for group in range(0, number, number // 10):
         world.create(lws_pod(1, group), lws_pod(2, group))
     world.settle()
-    assert len(world.bound()) == 1_220
+    assert len(world.bound()) == number * 6 // 5 + 20
 
 
 @pytest.mark.parametrize(
@@ -352,6 +355,7 @@ def test_what_cannot_be_kept_is_refused(stated: dict[str, str], said: str) -> No
     assert text.startswith(said)
 
 
+@pytest.mark.long
 def test_promised_room_delays_others_no_longer_than_its_wait_time() -> None:
     """Attack: one namespace keeps a cluster for 511 members to come of each of its gangs, which never come, and creates
     its leaders again and again. Another one's gang, older than those, starts when the first promise ends; one of higher
@@ -370,7 +374,7 @@ def test_promised_room_delays_others_no_longer_than_its_wait_time() -> None:
     leader(1, 50)
     assert len(world.settle().bound()) == 2
     world.create(pod("modest", namespace="other", creation_s=100))
-    for number in range(2, 200):
+    for number in range(2, of_size(40, 200)):
         leader(number, 200)
     assert len(world.settle().bound()) == 2
     world.create(pod("urgent", namespace="other", creation_s=300, priority=10))
@@ -382,14 +386,15 @@ def test_promised_room_delays_others_no_longer_than_its_wait_time() -> None:
     assert "modest" in world.advance(WAIT_S // 6 + 10).bound()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("recreates", [False, True])
 def test_unused_room_delays_a_younger_gang_once(*, recreates: bool) -> None:
-    """Attack: 200 gangs of one namespace keep all GPUs one after the other for members that never come, and may
+    """Attack: many gangs of one namespace keep all GPUs one after the other for members that never come, and may
     recreate their leaders just before the wait time is over. A younger gang of another one waits for one of them.
     """
     stated = tuple(sorted({keys.KEEP_ROOM[0]: "true", keys.TOTAL[0]: "9"}.items()))
     world = World(node("a", 8))
-    for number in range(200):
+    for number in range(of_size(30, 200)):
         name = f"greedy-{number}"
         world.declare(pod_group(name, 1, min_resources=amounts(gpus=8), gang_metadata=stated, creation_s=50))
         world.create(members(name, 1, gpus=0, pod_group=True, creation_s=50))

@@ -30,6 +30,7 @@ from gangsched.model.devices import (
     ResourceSlice,
 )
 from gangsched.model.objects import Node
+from tests.sizes import of_size
 
 MEMORY, SHARE = 80, 30
 CLASSES = {"gpu": DeviceClass("gpu")}
@@ -173,11 +174,12 @@ FOUND_LATER = (1718, 1956, 2084, 2813, 3051, 3762)
 """Nodes on which more pods than asked for fit a state that is met again with fewer pods before it."""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("block", range(4))
 def test_room_is_that_of_all_choices(block: int) -> None:
     """A10, A12: within the bound the room is exact, with partitions, shares, constraints and alternatives."""
     rooms = DeviceRooms()
-    for seed in (*range(block * 100, block * 100 + 100), *FOUND_LATER[block::4]):
+    for seed in (*range(block * 100, block * 100 + of_size(30, 100)), *FOUND_LATER[block::4]):
         small = Small(seed)
         asked = questions(small.parts)
         use = Use(asked.pools, small.held())
@@ -188,10 +190,11 @@ def test_room_is_that_of_all_choices(block: int) -> None:
         assert not any(use.holders)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("block", range(4))
 def test_pods_of_several_kinds_have_devices_together_if_any_choice_lets_them(block: int) -> None:
     """A9: earlier pods' devices are chosen again for later ones."""
-    for seed in range(block * 100, block * 100 + 100):
+    for seed in range(block * 100, block * 100 + of_size(40, 100)):
         small = Small(seed)
         pods = [small.claim, *(small.some_claim() for _ in range(small.rng.choice([1, 2])))]
         asked = questions(small.parts)

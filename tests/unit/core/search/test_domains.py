@@ -21,6 +21,7 @@ from gangsched.model.reasons import Reason
 from gangsched.model.snapshot import Snapshot
 from tests import builders
 from tests.running_cluster import RunningCluster, nominated, victims
+from tests.sizes import of_size
 
 SEED = 33
 RACK, ZONE = "topology.kubernetes.io/rack", "topology.kubernetes.io/zone"
@@ -159,19 +160,20 @@ def test_different_fragmented_racks_are_decided_within_few_plans(racks: int, nod
         assert (second.reason, plans) == (first.reason, 1)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("labels", [(RACK,), (ZONE, RACK)])
 def test_everything_that_fits_into_one_domain_is_found(labels: tuple[str, ...]) -> None:
     """Whenever the exhaustive solver places a small gang in a domain of every level, so does plan; and never else."""
     print(f"seed {SEED}")
-    rng, feasible = random.Random(SEED), 0
-    for drawn in itertools.islice(cases(rng), 300):
+    rng, feasible, number = random.Random(SEED), 0, of_size(100, 300)
+    for drawn in itertools.islice(cases(rng), number):
         case = in_domains(drawn, rng, labels)
         verdict, _ = decided(builders.snapshot(case.nodes), case.group, most_plans=5)
         is_possible = exhaustive_in_domains(case)
         feasible += is_possible
         assert (verdict.reason is Reason.SCHEDULED) == is_possible, case
         assert not is_possible or sound(case, verdict), case
-    assert feasible > 30
+    assert feasible > number // 10
 
 
 def test_the_best_domains_say_what_they_lack() -> None:

@@ -177,7 +177,7 @@ def test_days_of_jobs_behind_a_gang_that_can_never_start() -> None:
     gang_since_s = int(EPOCH_S + there.now_s)
     there.create(members("g", 4, of=shape(8, CPU_MILLI), creation_s=gang_since_s))
     jobs: list[tuple[float, Pod]] = []
-    for number in range(48 * of_size(1, 3)):
+    for number in range(of_size(20, 144)):
         jobs.append((there.now_s + 7_200.0, plain(there, f"job-{number:03}", 1 + number % 8)))
         there.advance(1_800.0)
         due = [each for each in jobs if there.pods[each[1].uid].node_name and each[0] <= there.now_s]
