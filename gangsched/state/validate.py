@@ -199,6 +199,7 @@ def _of_reservations(state: SchedulingState) -> Iterator[str]:
             not state.registry.groups[each.group].awaits_room
             and state.queue.part(each.group) == "parked"
             and not state.registry.is_touched(each.group)
+            and not kept.is_stale(each.group)  # its PodGroup is gone, and may come back within a second
         ):
             yield f"{what}, which does not wait for room"
     if len({each.group for each in kept.standing}) < len(kept.standing):

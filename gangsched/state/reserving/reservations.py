@@ -91,6 +91,10 @@ class StandingReservations:
         """
         return self._gone
 
+    def is_stale(self, group_id: str) -> bool:
+        """Whether a plan within a second computes the group's reservation again, or ends it."""
+        return group_id in self._later or group_id in self._now
+
     def changed(self, groups: Mapping[str, GroupRecord]) -> None:
         """Drop results about groups that changed and are queued again."""
         for group in groups.values():
