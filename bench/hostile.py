@@ -122,7 +122,7 @@ class PlayedByLoop(World):
         self.create(running)
         ports = Ports(self, self._ordered.append, self._ordered.append, Clock(self))
         limits = Limits()
-        self._loop = Loop(self.state, ports, metrics=Metrics(), limits=limits, ready=lambda: True, policy=rules.policy)
+        self._loop = Loop(self.state, ports, metrics=Metrics(), limits=limits, ready=lambda: True)
         self.turn_until_rest()
 
     def say(self, *messages: Message) -> None:

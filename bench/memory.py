@@ -45,10 +45,9 @@ class Cluster:
         self._binds: list[Bind] = []
         self._now_s = 0.0
         self._version = 1
-        state = SchedulingState(Rules())
+        state = SchedulingState(Rules(policy=GpuPolicy((), frozenset())))
         ports = Ports(self, self.tell, lambda order: None, self)
-        policy = GpuPolicy((), frozenset())
-        self._loop = Loop(state, ports, metrics=Metrics(), limits=Limits(), ready=lambda: True, policy=policy)
+        self._loop = Loop(state, ports, metrics=Metrics(), limits=Limits(), ready=lambda: True)
         self._pods = Store(resources.pods(ShapeTable()), self._loop.inbox, silent)
         known = Store(resources.nodes(silent), self._loop.inbox, silent)
         items = [node(f"n{index:04}", memory="256Gi") for index in range(nodes)]

@@ -63,14 +63,7 @@ class Daemon:
         self.at_s = 1_000.0
         self.state = SchedulingState(parameters.rules(settings))
         ports = Ports(self, self._tell, self._preempt, self)
-        self._loop = Loop(
-            self.state,
-            ports,
-            metrics=Metrics(),
-            limits=Limits(),
-            ready=lambda: True,
-            policy=parameters.gpu_policy(settings),
-        )
+        self._loop = Loop(self.state, ports, metrics=Metrics(), limits=Limits(), ready=lambda: True)
         self._pods: dict[str, Pod] = {}
         self.bound: set[str] = set()
         self.writes = 0

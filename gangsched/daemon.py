@@ -147,7 +147,6 @@ class Daemon:
             limits=Limits(),
             ready=lambda: not informers.waiting_for(),
             leads=self._leads,
-            policy=parameters.gpu_policy(settings),
         )
         if no_preemption:
             self.loop.inbox(EvictionsForbidden(no_preemption))

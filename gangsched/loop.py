@@ -18,7 +18,6 @@ import structlog
 
 from gangsched.core.cycle import Limits
 from gangsched.core.scopes import look_ahead
-from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.plan import Plan
 from gangsched.model.protocol import Action, BindFailed, BindGone, BindOrder, Bound, Message, PreemptionOrder, Report
 from gangsched.model.reasons import EventReason, Reason
@@ -89,14 +88,12 @@ class Loop:
         limits: Limits,
         ready: Callable[[], bool],
         leads: Callable[[], bool] = lambda: True,
-        policy: GpuPolicy | None = None,
     ) -> None:
         """No plan is made before `ready()`, which must stay true from then on, or while not `leads()`."""
         self._state = state
         self._ports = ports
         self._metrics = metrics
         self._limits = limits
-        self._policy = policy or GpuPolicy()
         self._ready = ready
         self._leads = leads
         # A deque and an event instead of asyncio.Queue: senders must not wait, and a turn takes many at once.
@@ -207,15 +204,13 @@ class Loop:
     def _plan(self, now_s: float) -> bool:
         """Plan and commit what is ready; False when nothing was."""
         clock = self._ports.clock
-        made = plan_and_commit(
-            self._state, now_s, clock.wall_s(), limits=self._limits, policy=self._policy, clock=clock.now_s
-        )
+        made = plan_and_commit(self._state, now_s, clock.wall_s(), limits=self._limits, clock=clock.now_s)
         if made is None:
             return False
         self._carry_out(made.actions)
         self._count(made.plan, made.took_s)
         self._metrics.reservations.planned(
-            made.plan, made.given.queue, made.given.snapshot, wall_s=clock.wall_s(), policy=self._policy
+            made.plan, made.given.queue, made.given.snapshot, wall_s=clock.wall_s(), policy=self._state.registry.policy
         )
         return True
 
@@ -260,7 +255,7 @@ class Loop:
         now_s = self._ports.clock.now_s()
         if self._ready() and now_s >= self._looked_ahead_s + LOOK_AHEAD_EVERY_S:
             self._looked_ahead_s = now_s
-            look_ahead(self._state.cluster.table(), self._policy)
+            look_ahead(self._state.cluster.table(), self._state.registry.policy)
 
     async def _sleep(self) -> None:
         """Sleep until a message comes or something is due."""

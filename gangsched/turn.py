@@ -57,7 +57,6 @@ def plan_and_commit(
     wall_s: float,
     *,
     limits: Limits | None,
-    policy: GpuPolicy | None,
     clock: Callable[[], float] = lambda: 0.0,
 ) -> Decided | None:
     """Do steps 5 and 6; None if there is nothing to decide. `clock` measures the plan, for metrics.
@@ -73,7 +72,7 @@ def plan_and_commit(
         # At least half: a turn that spends its work on nominations must still decide groups.
         limits = replace(limits, work=max(limits.work // 2, limits.work - state.preemptions.work - state.batches.units))
     began_s = clock()
-    proposal = plan_of(given, now_s, limits=limits, policy=policy, cache=state.plan_cache())
+    proposal = plan_of(given, now_s, limits=limits, policy=state.registry.policy, cache=state.plan_cache())
     took_s = clock() - began_s
     return Decided(given, proposal, state.commit(proposal, given.snapshot, now_s=now_s), took_s)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from gangsched import parameters
 from gangsched.core.cycle import Limits
 from gangsched.kube.http.calls import call
 from gangsched.kube.http.connection_pool import ConnectionPool
@@ -19,7 +18,7 @@ from gangsched.settings import Settings
 from gangsched.state.scheduling import SchedulingState
 from gangsched.visibility.gangs.store import GangStore
 from gangsched.visibility.ports import ApiAnswer, Clocks, Json
-from gangsched.visibility.reviews.review import Planning, Reviewer
+from gangsched.visibility.reviews.review import Reviewer
 from gangsched.visibility.server import Server
 
 
@@ -34,7 +33,6 @@ def visibility_server(
 ) -> Server:
     """The server of one daemon."""
     clocks = Clocks(now_s=runtime.now, wall_s=lambda: runtime.wall().timestamp())
-    policy, rules = parameters.gpu_policy(settings), parameters.rules(settings)
 
     async def calls(method: str, path: str, body: Json | None = None) -> ApiAnswer:
         return ApiAnswer(*await call(connection_pool, method, path, body))
@@ -42,15 +40,13 @@ def visibility_server(
     def served_by() -> Json:
         return {"role": "leader" if leads() else "standby", "identity": identity}
 
-    planning = Planning(limits=Limits(), policy=policy, defaults=rules.defaults)
     make_pod = partial(template_pod, shapes=ShapeTable())
     return Server(
         settings,
         calls,
-        GangStore(state, clocks, policy=policy, served_by=served_by),
+        GangStore(state, clocks, served_by=served_by),
         clocks=clocks,
         leads=leads,
-        reviewer=Reviewer(state, calls, clocks, make_pod, planning),
-        policy=policy,
+        reviewer=Reviewer(state, calls, clocks, make_pod, Limits()),
         served_by=served_by,
     )

@@ -181,7 +181,7 @@ class World:
         wall_s = EPOCH_S + self.clock_s + self.now_s
         actions = prepare(self.state, self.now_s, wall_s).actions
         self._do(actions)
-        made = plan_and_commit(self.state, self.now_s, wall_s, limits=self.limits, policy=self.rules.policy)
+        made = plan_and_commit(self.state, self.now_s, wall_s, limits=self.limits)
         if made is not None:
             self.plans.append(made.plan)
             self._do(made.actions)

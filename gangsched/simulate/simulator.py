@@ -107,7 +107,6 @@ class Simulator:
         self.runs = [Run(job, unbound=len(job.pods)) for job in sorted(jobs, key=lambda job: (job.submit_s, job.name))]
         self.promises = Promises()
         self._scheduler_name = settings.scheduler_names[0]
-        self._policy = parameters.gpu_policy(settings)
         self._state = SchedulingState(replace(parameters.rules(settings), unattended=True))
         self._now_s = 0.0
         self._pods: dict[str, tuple[Pod, Run]] = {}
@@ -196,14 +195,14 @@ class Simulator:
         stands = None
         while True:
             answered = self._carry_out(prepare(self._state, self._now_s, self._now_s).actions)
-            made = plan_and_commit(self._state, self._now_s, self._now_s, limits=None, policy=self._policy)
+            made = plan_and_commit(self._state, self._now_s, self._now_s, limits=None)
             if made is not None:
                 self._carry_out(made.actions)
                 stands = made.plan.reservations
             elif not answered:
                 break
         if stands is not None:
-            self.promises.look(stands.standing, self._state.snapshot(), self._policy)
+            self.promises.look(stands.standing, self._state.snapshot(), self._state.registry.policy)
 
     def _carry_out(self, actions: Iterable[Action]) -> bool:
         """Carry out these actions as the API server does; return whether it has answered any."""

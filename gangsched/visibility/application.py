@@ -18,7 +18,6 @@ import msgspec
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
-from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.visibility import discovery, openapi
 from gangsched.visibility.access.authorization import MASTERS, Attributes, Authorizer
 from gangsched.visibility.access.front_proxy import FrontProxy, User
@@ -69,7 +68,6 @@ class Parts:
     clocks: Clocks
     front_proxy: Callable[[], FrontProxy]
     reviewer: Reviewer
-    policy: GpuPolicy
     served_by: Callable[[], Json]
     complaints: Complaints = field(default_factory=Complaints)
 
@@ -230,9 +228,7 @@ class _Handler:
             self._parts.complaints.error("a PlacementReview cannot be read", error)
             raise RequestRefused(422, f"the {KIND} cannot be read: {type(error).__name__}") from None
         await check_namespaces(self._parts.authorizer, user, namespace, wanted.pods)
-        status = await answer(
-            self._parts.processes, reviewer, wanted, review, self._parts.policy, sees_nodes=sees_nodes
-        )
+        status = await answer(self._parts.processes, reviewer, wanted, review, sees_nodes=sees_nodes)
         return status | {"servedBy": self._parts.served_by()}
 
     async def _one(self, request: web.Request, user: User, target: Target) -> web.Response:

@@ -14,7 +14,6 @@ from contextlib import asynccontextmanager
 import structlog
 from aiohttp import web
 
-from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.settings import Settings
 from gangsched.visibility.access.authorization import Authorizer
 from gangsched.visibility.access.certificates import Serving
@@ -45,7 +44,6 @@ class Server:
         clocks: Clocks,
         leads: Callable[[], bool],
         reviewer: Reviewer,
-        policy: GpuPolicy,
         served_by: Callable[[], Json],
     ) -> None:
         self._settings = settings
@@ -67,7 +65,6 @@ class Server:
             clocks=clocks,
             front_proxy=lambda: self._front_proxy,
             reviewer=reviewer,
-            policy=policy,
             served_by=served_by,
         )
         self._runner = web.AppRunner(application(parts), shutdown_timeout=1.0, logger=parts.complaints, **HTTP_OPTIONS)

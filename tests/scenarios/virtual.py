@@ -99,12 +99,7 @@ class VirtualCluster:
         self._evictions = Evictions(self, self._intruders)
         state = SchedulingState(altered(parameters.rules(self._settings), self._constants))
         self._loop = Loop(
-            state,
-            Ports(self, self._tell, self.preempt, self),
-            metrics=Metrics(),
-            limits=Limits(),
-            ready=lambda: True,
-            policy=parameters.gpu_policy(self._settings),
+            state, Ports(self, self._tell, self.preempt, self), metrics=Metrics(), limits=Limits(), ready=lambda: True
         )
         self._state = state
         sink = self._loop.inbox

@@ -41,5 +41,5 @@ def test_a_plan_has_less_by_what_nominations_and_the_order_took(
         return Plan((), ())
 
     monkeypatch.setattr(turn, "plan", plan)
-    turn.plan_and_commit(world.state, world.now_s, 0.0, limits=LIMITS, policy=None)
+    turn.plan_and_commit(world.state, world.now_s, 0.0, limits=LIMITS)
     assert [each.work for each in given if each is not None] == [work]

@@ -132,11 +132,10 @@ def _unsaid(item: Any) -> Any:
 
 def _settle(state: SchedulingState, settings: Settings, wall_s: float) -> dict[str, str]:
     """Plan until there is nothing left to decide; the nodes of pods that start, by uid."""
-    policy = parameters.gpu_policy(settings)
     starts: dict[str, str] = {}
     for _ in range(MOST_TURNS):
         # The clock stands still: the snapshot is one moment.
-        made = plan_and_commit(state, 0.0, wall_s, limits=None, policy=policy)
+        made = plan_and_commit(state, 0.0, wall_s, limits=None)
         if made is None:
             break
         # Nothing changes between plan and commit: every bind is committed, also one that waits for claims first.

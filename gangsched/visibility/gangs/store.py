@@ -19,7 +19,6 @@ import msgspec
 
 from gangsched.core.diagnosis import shortage
 from gangsched.core.reserve import Ledger
-from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.resources import format_quantity
 from gangsched.model.snapshot import Snapshot
 from gangsched.state.scheduling import SchedulingState
@@ -65,10 +64,8 @@ class GangStore:
     Keep the context `reading` open while reading many gangs; afterwards `version` covers everything that was read.
     """
 
-    def __init__(
-        self, state: SchedulingState, clocks: Clocks, *, policy: GpuPolicy, served_by: Callable[[], Json]
-    ) -> None:
-        self._state, self._clocks, self._policy, self._served_by = state, clocks, policy, served_by
+    def __init__(self, state: SchedulingState, clocks: Clocks, *, served_by: Callable[[], Json]) -> None:
+        self._state, self._clocks, self._served_by = state, clocks, served_by
         # Random, since replicas do not know each other; two of a thousand with one number would only miss an event.
         self._replica = randbelow(1 << REPLICA_BITS)
         self._version = 0
@@ -262,10 +259,10 @@ class GangStore:
         return None
 
     def _ledger(self) -> tuple[Ledger, Ledger]:
-        snapshot = self._state.snapshot()
+        snapshot, policy = self._state.snapshot(), self._state.registry.policy
         if self._ledgers is None or self._ledgers[0] is not snapshot:
-            made = Ledger(snapshot, policy=self._policy, counts=self._state.cluster.counts)
-            totals = Ledger(snapshot, empty=True, policy=self._policy)
+            made = Ledger(snapshot, policy=policy, counts=self._state.cluster.counts)
+            totals = Ledger(snapshot, empty=True, policy=policy)
             self._ledgers = snapshot, made, totals
         return self._ledgers[1:]
 

@@ -7,7 +7,6 @@ from contextlib import aclosing
 
 import msgspec
 
-from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.state.hypothetical import Wanted
 from gangsched.visibility.ports import Json
 from gangsched.visibility.reviews.processes import CPU_S, WITHIN_S, Processes
@@ -20,9 +19,7 @@ MORE = "more was not tried: it takes too long"
 ERROR_CHARACTERS = 500
 
 
-def lines(
-    reviewer: Reviewer, wanted: Wanted, review: Review, policy: GpuPolicy, *, sees_nodes: bool
-) -> Iterator[bytes]:
+def lines(reviewer: Reviewer, wanted: Wanted, review: Review, *, sees_nodes: bool) -> Iterator[bytes]:
     """Yield the status, then suggestions as they are found, then an empty object. If there is no status, yield the
     reason.
     """
@@ -32,7 +29,7 @@ def lines(
         status = reviewer.status(tried, about, review, sees_nodes=sees_nodes)
         yield msgspec.json.encode({"status": status | {"suggestions": reviewer.advice(wanted, about)}})
         if not status["fits"]:
-            for each in suggestions(reviewer, tried, policy, sees_nodes=sees_nodes):
+            for each in suggestions(reviewer, tried, sees_nodes=sees_nodes):
                 yield msgspec.json.encode({"suggestion": each})
         yield b"{}"
     except RequestRefused as refused:
@@ -41,13 +38,11 @@ def lines(
         yield msgspec.json.encode({"error": f"{type(error).__name__}: {error}"[:ERROR_CHARACTERS]})
 
 
-async def answer(
-    processes: Processes, reviewer: Reviewer, wanted: Wanted, review: Review, policy: GpuPolicy, *, sees_nodes: bool
-) -> Json:
+async def answer(processes: Processes, reviewer: Reviewer, wanted: Wanted, review: Review, *, sees_nodes: bool) -> Json:
     """Return the status. Raises RequestRefused (503, 504); suggestions that take too long are left out."""
     status: Json | None = None
     is_whole = False
-    work = processes.lines(lambda: lines(reviewer, wanted, review, policy, sees_nodes=sees_nodes))
+    work = processes.lines(lambda: lines(reviewer, wanted, review, sees_nodes=sees_nodes))
     try:
         async with aclosing(work):
             async for line in work:

@@ -14,7 +14,6 @@ from typing import Any, Protocol
 
 import msgspec
 
-from gangsched.api.gang_spec import GangDefaults
 from gangsched.core.cycle import Limits
 from gangsched.core.reserve import Ledger
 from gangsched.core.search.domains import best_domains
@@ -47,15 +46,6 @@ class MakePod(Protocol):
         """Raises ValueError with what is wrong."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Planning:
-    """The administrator's settings that affect decisions."""
-
-    limits: Limits
-    policy: GpuPolicy
-    defaults: GangDefaults
-
-
 @dataclass(frozen=True, slots=True)
 class Tried:
     """A plan of one group: its verdict, and its snapshot."""
@@ -74,11 +64,11 @@ class Tried:
 class Reviewer:
     """Makes the parts of an answer; `answering` assembles them."""
 
-    def __init__(
-        self, state: SchedulingState, calls: Calls, clocks: Clocks, make_pod: MakePod, planning: Planning
-    ) -> None:
+    def __init__(self, state: SchedulingState, calls: Calls, clocks: Clocks, make_pod: MakePod, limits: Limits) -> None:
         self._state, self._calls, self._clocks = state, calls, clocks
-        self._make_pod, self._planning = make_pod, planning
+        self._make_pod, self._limits = make_pod, limits
+        #: The administrator's settings of accelerators.
+        self.policy = state.registry.policy
 
     async def wanted(self, namespace: str, review: Review, *, is_master: bool = False) -> Wanted:
         """The gang that the review is about. Raises RequestRefused (403, 422, 503)."""
@@ -105,8 +95,8 @@ class Reviewer:
 
     def hypothetical(self, wanted: Wanted) -> Hypothetical:
         """The group that the gang would form."""
-        planning, wanted = self._planning, with_served(wanted, self._state.cluster)
-        return hypothetical(wanted, planning.defaults, planning.policy, created_s=int(self._clocks.wall_s()))
+        defaults, wanted = self._state.registry.defaults, with_served(wanted, self._state.cluster)
+        return hypothetical(wanted, defaults, self.policy, created_s=int(self._clocks.wall_s()))
 
     def attempt(self, group: Group, change: Callable[[Snapshot], Snapshot] | None = None) -> Tried:
         """Plan a hypothetical group, on the current snapshot or a changed one.
@@ -121,7 +111,7 @@ class Reviewer:
         asked, cache = replace(given, snapshot=snapshot), self._state.glance_cache()
         # Each plan is bounded, so a large group takes several, as in the loop.
         for _ in range(MOST_PLANS):
-            made = plan_of(asked, now_s, limits=self._planning.limits, policy=self._planning.policy, cache=cache)
+            made = plan_of(asked, now_s, limits=self._limits, policy=self.policy, cache=cache)
             verdicts = [each for each in made.verdicts if each.group == group.id]
             if verdicts and (later := _later(verdicts[0])) is None:
                 return Tried(group, verdicts[0], snapshot)
@@ -177,7 +167,7 @@ class Reviewer:
         return self._domains(registry.group(group_id, self._clocks.now_s()), self._state.snapshot())
 
     def _ledger(self, snapshot: Snapshot) -> Ledger:
-        return Ledger(snapshot, policy=self._planning.policy, counts=self._state.cluster.counts)
+        return Ledger(snapshot, policy=self.policy, counts=self._state.cluster.counts)
 
     def _domains(self, group: Group, snapshot: Snapshot) -> list[Json]:
         """The best domains of the levels that a group requires, and what each lacks; none if it requires none."""
@@ -204,7 +194,7 @@ class Reviewer:
     def _kinds(self, tried: Tried, placements: Sequence[Placement]) -> list[Json]:
         table = tried.snapshot.table
         nodes = {placement.node for placement in placements}
-        kinds = Counter(kind_of(table.nodes[table.index[name]], self._planning.policy) for name in nodes)
+        kinds = Counter(kind_of(table.nodes[table.index[name]], self.policy) for name in nodes)
         return [{"kind": kind, "count": count} for kind, count in sorted(kinds.items())]
 
     def _pods(self, namespace: str, of: PodSet, number: int, priority: tuple[int, bool]) -> list[Pod]:

@@ -16,7 +16,6 @@ import msgspec
 from gangsched.core.diagnosis import shortage
 from gangsched.core.filter import static_fit
 from gangsched.core.reserve import Ledger
-from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.objects import Pod, Shape, Taint, Toleration
 from gangsched.model.resources import format_quantity
 from gangsched.model.snapshot import Snapshot
@@ -27,12 +26,12 @@ from gangsched.visibility.reviews.review import Reviewer, Tried, with_pods, with
 KEEPS_OFF = frozenset({"NoSchedule", "NoExecute"})
 
 
-def suggestions(reviewer: Reviewer, tried: Tried, policy: GpuPolicy, *, sees_nodes: bool) -> Iterator[str]:
+def suggestions(reviewer: Reviewer, tried: Tried, *, sees_nodes: bool) -> Iterator[str]:
     """Yield sentences that suggest the smallest change of each kind; taint values only for users who may list nodes."""
     if tried.group.tree is not None or len(tried.group.gangs) > 1:
         return  # its parts say what each of them lacks
     for look in (
-        partial(_freeing, reviewer, tried, policy),
+        partial(_freeing, reviewer, tried),
         partial(_tolerating, reviewer, tried, sees_nodes=sees_nodes),
         partial(_anywhere, reviewer, tried),
     ):
@@ -57,13 +56,14 @@ def _smaller(reviewer: Reviewer, tried: Tried) -> int:
     return low
 
 
-def _freeing(reviewer: Reviewer, tried: Tried, policy: GpuPolicy) -> str:
+def _freeing(reviewer: Reviewer, tried: Tried) -> str:
     """How much of the scarcest resource would have to be free, on the fewest nodes that come closest."""
     (gang,) = tried.group.gangs
     shapes = Counter(pod.shape for pod in gang.pending)
     if len(shapes) != 1 or not tried.verdict.needs:
         return ""
     ((shape, number),) = shapes.items()
+    policy = reviewer.policy
     ledger = Ledger(tried.snapshot, policy=policy)
     scarcest = shortage(shape, tried.group, ledger, Ledger(tried.snapshot, empty=True, policy=policy)).scarcest
     missing = min(number, gang.min_member) - scarcest.takes

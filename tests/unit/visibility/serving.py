@@ -16,16 +16,14 @@ from control_plane.pki import Pki
 from control_plane.ports import free_ports
 from yarl import URL
 
-from gangsched.api.gang_spec import GangDefaults
 from gangsched.core.cycle import Limits
 from gangsched.kube.read.shapes import ShapeTable
 from gangsched.kube.read.templates import template_pod
-from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.settings import Settings
 from gangsched.visibility.gangs.store import GangStore
 from gangsched.visibility.listener import listen
 from gangsched.visibility.ports import ApiAnswer, Clocks, Json
-from gangsched.visibility.reviews.review import Planning, Reviewer
+from gangsched.visibility.reviews.review import Reviewer
 from gangsched.visibility.server import Server
 from tests.builders import members, node
 from tests.world import EPOCH_S, World
@@ -33,7 +31,6 @@ from tests.world import EPOCH_S, World
 GANGS = "/apis/visibility.gangsched.dev/v1alpha1"
 REVIEWS = f"{GANGS}/namespaces/ns/placementreviews"
 ALICE = {"X-Remote-User": "alice"}
-POLICY = GpuPolicy()
 
 
 class Api:
@@ -72,15 +69,13 @@ async def served(world: World, api: Api, pki: Pki) -> AsyncIterator[str]:
     settings = Settings(visibility_port=port, bind_address="127.0.0.1", visibility_cert_dir=certificate_of(pki))
     loop = asyncio.get_running_loop()
     clocks = Clocks(now_s=loop.time, wall_s=lambda: EPOCH_S + world.now_s)
-    planning = Planning(limits=Limits(), policy=POLICY, defaults=GangDefaults())
     server = Server(
         settings,
         api,
-        GangStore(world.state, clocks, policy=POLICY, served_by=lambda: {"role": "leader"}),
+        GangStore(world.state, clocks, served_by=lambda: {"role": "leader"}),
         clocks=clocks,
         leads=lambda: True,
-        reviewer=Reviewer(world.state, api, clocks, partial(template_pod, shapes=ShapeTable()), planning),
-        policy=POLICY,
+        reviewer=Reviewer(world.state, api, clocks, partial(template_pod, shapes=ShapeTable()), Limits()),
         served_by=lambda: {"role": "leader"},
     )
     with closing(listen(settings)) as listener:

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.visibility.gangs import store as store_module
 from gangsched.visibility.gangs.store import GangStore
 from gangsched.visibility.ports import Clocks
@@ -25,7 +24,7 @@ class Store:
     def __init__(self, world: World) -> None:
         self.world = world
         clocks = Clocks(now_s=lambda: world.now_s, wall_s=lambda: 2_000_000_000 + world.now_s)
-        self.store = GangStore(world.state, clocks, policy=GpuPolicy(), served_by=lambda: {"role": "leader"})
+        self.store = GangStore(world.state, clocks, served_by=lambda: {"role": "leader"})
 
     async def read(self, namespace: str = "") -> list[dict[str, Any]]:
         """All gangs, a moment later."""

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.visibility.pace import Pace
 from gangsched.visibility.ports import Json
 from gangsched.visibility.reviews import answering, processes
@@ -27,7 +26,7 @@ async def answered(gpus: int = 16) -> Json:
     asked = Asked(World(node("a", 8)).settle())
     review = read_review(body(pod_set(1, gpus)))
     wanted = await asked.reviewer.wanted("ns", review, is_master=True)
-    return await answer(Processes(Pace()), asked.reviewer, wanted, review, GpuPolicy(), sees_nodes=True)
+    return await answer(Processes(Pace()), asked.reviewer, wanted, review, sees_nodes=True)
 
 
 async def test_the_answer_of_another_process_is_the_same() -> None:

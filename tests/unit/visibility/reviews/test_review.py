@@ -13,7 +13,6 @@ import msgspec
 import pytest
 
 from gangsched.api import keys
-from gangsched.api.gang_spec import GangDefaults
 from gangsched.core.cycle import Limits
 from gangsched.kube.read.shapes import ShapeTable
 from gangsched.kube.read.templates import template_pod
@@ -26,7 +25,6 @@ from gangsched.model.devices import (
     NodeScope,
     ResourceSlice,
 )
-from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.objects import Pod, Taint
 from gangsched.model.protocol import Replaced
 from gangsched.model.reservation import ReservationLimits
@@ -36,7 +34,7 @@ from gangsched.state.rule_set import Rules
 from gangsched.state.validate import validate
 from gangsched.visibility.ports import ApiAnswer, Clocks, Json
 from gangsched.visibility.reviews.request import Review, read_review
-from gangsched.visibility.reviews.review import Planning, Reviewer
+from gangsched.visibility.reviews.review import Reviewer
 from gangsched.visibility.reviews.suggestions import suggestions
 from gangsched.visibility.statuses import RequestRefused
 from tests.builders import members, node, pod, pod_group
@@ -68,9 +66,9 @@ class Asked:
     def __init__(self, world: World, *classes: Json) -> None:
         self.world = world
         self.classes = list(classes)
-        planning = Planning(limits=world.limits or Limits(), policy=GpuPolicy(), defaults=GangDefaults())
+        limits = world.limits or Limits()
         clocks = Clocks(now_s=lambda: world.now_s, wall_s=lambda: EPOCH_S + world.now_s)
-        self.reviewer = Reviewer(world.state, self._call, clocks, partial(template_pod, shapes=ShapeTable()), planning)
+        self.reviewer = Reviewer(world.state, self._call, clocks, partial(template_pod, shapes=ShapeTable()), limits)
         self.pods: tuple[Pod, ...] = ()
 
     async def _call(self, method: str, path: str, body: Json | None = None) -> ApiAnswer:
@@ -86,7 +84,7 @@ class Asked:
         status = self.reviewer.status(tried, about, review, sees_nodes=sees_nodes)
         advice = self.reviewer.advice(wanted, about)
         if not status["fits"]:
-            advice += suggestions(self.reviewer, tried, GpuPolicy(), sees_nodes=sees_nodes)
+            advice += suggestions(self.reviewer, tried, sees_nodes=sees_nodes)
         return {**status, "suggestions": advice}
 
 
