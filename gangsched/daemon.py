@@ -38,10 +38,8 @@ from gangsched.kube.write.volume_binder import VolumeBinder
 from gangsched.loop import Loop, Ports
 from gangsched.model.protocol import BindUndecided, EvictionsForbidden, Gone, Message, Outcome, RecordEvent, Report
 from gangsched.settings import Settings
-from gangsched.state.debug_view import describe_gang, list_gangs, list_levels, list_reservations
 from gangsched.state.reporting.gang_numbers import Pending
 from gangsched.state.scheduling import SchedulingState
-from gangsched.state.validate import validate
 from gangsched.telemetry.debug import debug_app, serve_debug
 from gangsched.telemetry.health import health_app, serve_health
 from gangsched.telemetry.heartbeat import Heartbeat
@@ -265,14 +263,7 @@ class Daemon:
         return missing
 
     def _debug(self) -> AbstractAsyncContextManager[None]:
-        app = debug_app(
-            list_gangs=lambda: list_gangs(self.state),
-            list_reservations=lambda: list_reservations(self.state),
-            list_levels=lambda: list_levels(self.state),
-            describe_gang=lambda gang_id: describe_gang(self.state, gang_id, now_s=self._runtime.now()),
-            validate=lambda: validate(self.state),
-        )
-        return serve_debug(app, self.settings.debug_port)
+        return serve_debug(debug_app(self.state, self._runtime.now), self.settings.debug_port)
 
     @asynccontextmanager
     async def _visibility(self) -> AsyncIterator[None]:

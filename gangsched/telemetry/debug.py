@@ -10,52 +10,43 @@ on the loopback address only (`kubectl port-forward` reaches it).
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from http import HTTPStatus
 
 from aiohttp import web
 
+from gangsched.state.debug_view import describe_gang, list_gangs, list_levels, list_reservations
+from gangsched.state.scheduling import SchedulingState
+from gangsched.state.validate import validate
 from gangsched.telemetry.serving import serve
 
 HOST = "127.0.0.1"
 PAGES = "/debug/gangs, /debug/gangs/NAMESPACE/NAME, /debug/reservations, /debug/topology or /debug/validate"
-ListAll = Callable[[], Sequence[Mapping[str, object]]]
-DescribeGang = Callable[[str], Mapping[str, object] | None]
-Validate = Callable[[], Sequence[str]]
 
 
-def debug_app(
-    *,
-    list_gangs: ListAll,
-    list_reservations: ListAll,
-    list_levels: ListAll,
-    describe_gang: DescribeGang,
-    validate: Validate,
-) -> web.Application:
-    """The web application with the debug pages; `describe_gang` takes a gang's id and returns None for an unknown one
-    (404).
-    """
+def debug_app(state: SchedulingState, now: Callable[[], float]) -> web.Application:
+    """The web application with the debug pages; `now` is in monotonic seconds."""
 
     async def all_gangs(request: web.Request) -> web.Response:
-        gangs = list_gangs()
+        gangs = list_gangs(state)
         return _json({"count": len(gangs), "gangs": gangs})
 
     async def one_gang(request: web.Request) -> web.Response:
         gang_id = request.match_info["id"]
-        described = describe_gang(gang_id)
+        described = describe_gang(state, gang_id, now_s=now())
         if described is None:
             return _json({"error": f"no gang {gang_id} is known"}, HTTPStatus.NOT_FOUND)
         return _json(described)
 
     async def all_reservations(request: web.Request) -> web.Response:
-        return _json({"reservations": list_reservations()})
+        return _json({"reservations": list_reservations(state)})
 
     async def topology(request: web.Request) -> web.Response:
-        return _json({"levels": list_levels()})
+        return _json({"levels": list_levels(state)})
 
     async def complaints(request: web.Request) -> web.Response:
-        return _json({"complaints": validate()})
+        return _json({"complaints": validate(state)})
 
     async def nothing(request: web.Request) -> web.Response:
         return _json({"error": f"try {PAGES}"}, HTTPStatus.NOT_FOUND)

@@ -10,8 +10,6 @@ from aiohttp import ClientSession
 from aiohttp.test_utils import TestClient, TestServer
 
 from gangsched.settings import SettingsError
-from gangsched.state.debug_view import describe_gang, list_gangs, list_levels, list_reservations
-from gangsched.state.validate import validate
 from gangsched.telemetry.debug import PAGES, debug_app, serve_debug
 from tests.builders import members, node, pod
 from tests.world import World
@@ -23,13 +21,7 @@ async def pages() -> Any:
     world = World(node("a", 1, labels={"topology.kubernetes.io/zone": "z"}), node("b", 1))
     world.create(members("g", 2), [pod("lonely", gpus=9)])
     world.settle()
-    app = debug_app(
-        list_gangs=lambda: list_gangs(world.state),
-        list_reservations=lambda: list_reservations(world.state),
-        list_levels=lambda: list_levels(world.state),
-        describe_gang=lambda gang_id: describe_gang(world.state, gang_id, now_s=world.now_s),
-        validate=lambda: validate(world.state),
-    )
+    app = debug_app(world.state, lambda: world.now_s)
     async with TestClient(TestServer(app)) as client:
         yield client
 
@@ -59,21 +51,12 @@ async def test_the_pages_are_json_and_so_is_a_404(pages: Any) -> None:
             assert (answer.status, body[key]) == (status, value), path
 
 
-NOTHING: dict[str, Any] = {
-    "list_gangs": list,
-    "list_reservations": list,
-    "list_levels": list,
-    "describe_gang": lambda _: None,
-    "validate": list,
-}
-
-
 async def test_it_listens_where_it_is_told_and_says_when_it_cannot() -> None:
     """The pages answer while the block runs, port 0 serves nothing, and a taken port is one sentence."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    async with serve_debug(debug_app(**NOTHING), port):
+    async with serve_debug(debug_app(World().state, lambda: 0.0), port):
         async with ClientSession() as session, session.get(f"http://127.0.0.1:{port}/debug/gangs") as answer:
             assert answer.status == 200
         with socket.socket(
@@ -81,6 +64,6 @@ async def test_it_listens_where_it_is_told_and_says_when_it_cannot() -> None:
         ) as elsewhere:  # the loopback address of IPv6, which `all addresses` includes
             assert elsewhere.connect_ex(("::1", port)) != 0
         with pytest.raises(SettingsError, match=r"debug pages on 127\.0\.0\.1.*GANGSCHED_DEBUG_PORT"):
-            await serve_debug(debug_app(**NOTHING), port).__aenter__()
-    async with serve_debug(debug_app(**NOTHING), 0):
+            await serve_debug(debug_app(World().state, lambda: 0.0), port).__aenter__()
+    async with serve_debug(debug_app(World().state, lambda: 0.0), 0):
         pass
