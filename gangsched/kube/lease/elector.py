@@ -19,6 +19,7 @@ import msgspec
 from gangsched.kube.http.backoff import Backoff
 from gangsched.kube.http.faults import CONFLICT, FORBIDDEN, NOT_FOUND, ApiFault, Fault, Malformed, Unreachable
 from gangsched.kube.http.fence import Fence
+from gangsched.kube.http.permissions import Lease
 from gangsched.kube.lease.candidate import Candidate, Timing
 from gangsched.kube.lease.record import Record, decode, encode
 from gangsched.kube.ports import RestClient, Runtime
@@ -61,22 +62,19 @@ class Elector:
         self,
         client: RestClient,
         watches: FollowsLease,
+        lease: Lease,
         *,
-        namespace: str,
-        name: str,
         identity: str,
         timing: Timing,
-        fence: Fence,
         runtime: Runtime,
     ) -> None:
-        """`fence` goes by the clock of `runtime`."""
         self.counts = LeaseCounts()
-        self.fence = fence
+        self.fence = Fence(runtime.now)
         self.identity = identity
         self.timing = timing
         self._client, self._watches = client, watches
-        self._namespace, self._name = namespace, name
-        self._leases = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+        self._lease = lease
+        self._leases = f"/apis/coordination.k8s.io/v1/namespaces/{lease.namespace}/leases"
         self._runtime = runtime
         self._candidate = Candidate(identity, timing)
         self._hint = asyncio.Event()
@@ -202,7 +200,7 @@ class Elector:
         return leads
 
     async def _look(self) -> None:
-        path = f"{self._leases}/{self._name}"
+        path = f"{self._leases}/{self._lease.name}"
         record: Record | None = None
         try:
             answer = await self._bounded("GET", path, None, self._patience_s())
@@ -222,8 +220,8 @@ class Elector:
         self._recovered()
 
     async def _put(self, record: Record, timeout_s: float) -> bytes:
-        method, path = ("PUT", f"{self._leases}/{self._name}") if record.rest else ("POST", self._leases)
-        body = encode(record, namespace=self._namespace, name=self._name)
+        method, path = ("PUT", f"{self._leases}/{self._lease.name}") if record.rest else ("POST", self._leases)
+        body = encode(record, namespace=self._lease.namespace, name=self._lease.name)
         return await self._bounded(method, path, body, timeout_s)
 
     async def _bounded(self, method: str, path: str, body: bytes | None, timeout_s: float) -> bytes:
@@ -242,7 +240,7 @@ class Elector:
 
     async def _watch(self) -> None:
         """Follow the lease."""
-        path = f"{self._leases}?watch=true&fieldSelector=metadata.name%3D{self._name}&timeoutSeconds={WATCH_S}"
+        path = f"{self._leases}?watch=true&fieldSelector=metadata.name%3D{self._lease.name}&timeoutSeconds={WATCH_S}"
         backoff = Backoff(0.5, 10.0, rng=self._runtime.rng)
         while True:
             with suppress(Fault):  # without a watch the Lease is read every `retry_s`, which logs faults
@@ -278,7 +276,7 @@ class Elector:
         self.counts.faults += 1
         denied = isinstance(fault, ApiFault) and fault.status == FORBIDDEN
         fix = "apply manifests/rbac.yaml" if denied else "trying again"
-        sentence = f"Cannot use the lease {self._namespace}/{self._name}: {str(fault).rstrip('.')}; {fix}."
+        sentence = f"Cannot use the lease {self._lease.namespace}/{self._lease.name}: {str(fault).rstrip('.')}; {fix}."
         if sentence != self._trouble:
             self._trouble = sentence
             self._runtime.warn(sentence)
@@ -286,7 +284,7 @@ class Elector:
     def _recovered(self) -> None:
         if self._trouble:
             self._trouble = ""
-            self._runtime.warn(f"Using the lease {self._namespace}/{self._name} again.")
+            self._runtime.warn(f"Using the lease {self._lease.namespace}/{self._lease.name} again.")
 
 
 def _is_conflict(fault: Fault) -> bool:

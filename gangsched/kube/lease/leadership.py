@@ -17,7 +17,6 @@ from gangsched.kube.http.backoff import Backoff
 from gangsched.kube.http.client import ApiClient
 from gangsched.kube.http.connection_pool import ConnectionPool
 from gangsched.kube.http.faults import Fault
-from gangsched.kube.http.fence import Fence
 from gangsched.kube.http.permissions import Lease
 from gangsched.kube.lease.candidate import Timing
 from gangsched.kube.lease.elector import Elector
@@ -113,12 +112,10 @@ def lead_by_lease(
         # Without a fence: renewals must pass when all other writes are blocked.
         ConnectionPool(client),
         client,
-        namespace=lease.namespace,
-        name=lease.name,
+        lease,
         # Unique per process: a restarted container must not take its predecessor's Lease for its own.
         identity=identity or f"{socket.gethostname()[:200]}_{uuid4()}",
         timing=timing,
-        fence=Fence(runtime.now),
         runtime=runtime,
     )
     return Leadership(elector, caught_up, runtime)

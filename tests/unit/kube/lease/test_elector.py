@@ -11,7 +11,7 @@ import pytest
 
 from gangsched.kube.http.client import JSON
 from gangsched.kube.http.faults import ApiFault, Fault, Malformed, Unreachable
-from gangsched.kube.http.fence import Fence
+from gangsched.kube.http.permissions import Lease
 from gangsched.kube.lease.candidate import Timing
 from gangsched.kube.lease.elector import Elector
 from tests.unit.kube.fakes import FakeTime, settle
@@ -99,16 +99,7 @@ class Desk:
     def start(self, name: str, server: LeaseServer | None = None) -> Elector:
         client = server or self.server
         runtime = self.time.runtime(self.warnings.append)
-        elector = Elector(
-            client,
-            client,
-            namespace="ns",
-            name="l",
-            identity=name,
-            timing=TIMING,
-            fence=Fence(self.time.now),
-            runtime=runtime,
-        )
+        elector = Elector(client, client, Lease("ns", "l"), identity=name, timing=TIMING, runtime=runtime)
 
         async def run() -> None:
             while True:

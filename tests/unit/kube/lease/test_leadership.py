@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from gangsched.kube.http.faults import Unreachable
-from gangsched.kube.http.fence import Fence
+from gangsched.kube.http.permissions import Lease
 from gangsched.kube.lease.elector import Elector
 from gangsched.kube.lease.leadership import Leadership
 from tests.unit.kube.fakes import FakeTime, settle
@@ -24,16 +24,7 @@ class Desk:
         self.warnings: list[str] = []
         self.began_after_s: list[float] = []
         runtime = self.time.runtime(self.warnings.append)
-        elector = Elector(
-            self.server,
-            self.server,
-            namespace="ns",
-            name="l",
-            identity="a",
-            timing=TIMING,
-            fence=Fence(self.time.now),
-            runtime=runtime,
-        )
+        elector = Elector(self.server, self.server, Lease("ns", "l"), identity="a", timing=TIMING, runtime=runtime)
         self.leadership = Leadership(elector, self.caught_up, runtime)
 
     async def caught_up(self) -> None:
