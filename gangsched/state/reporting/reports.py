@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from gangsched.api.timestamps import parse_timestamp
 from gangsched.model.gang import Gang
-from gangsched.model.objects import Pod
+from gangsched.model.objects import Pod, PodGroup
 from gangsched.model.plan import Verdict
 from gangsched.model.protocol import Bound, Outcome, RecordEvent, Report, SetPodCondition, SetPodGroupStatus
 from gangsched.model.reasons import EventReason, Reason
@@ -143,7 +143,7 @@ class Reports:
             return
         for name, composite in composites.composites(group, registry):
             record = registry.gangs[name]
-            pod_group, written = record.pod_group, record.reported.status
+            pod_group = record.pod_group
             # Nobody is left to read the status of what is being deleted.
             if pod_group is None or pod_group.deleting:
                 continue
@@ -151,17 +151,9 @@ class Reports:
                 record.reported.events |= {(EventReason.NOT_USED.value, text)}
                 if (ref := gang_ref(record)) is not None:
                     yield RecordEvent(ref, EventReason.NOT_USED.value, text, warning=True)
-            if written is not None and written.uid != pod_group.uid:
-                written = None
             wanted = composites.status(pod_group, composite, group, registry, moment.wall)
-            if wanted is None or unchanged(wanted, written.status if written else pod_group.status):
-                continue
-            only_facts = written is not None and unchanged(facts_aside(wanted), facts_aside(written.status))
-            if written is not None and only_facts and self._too_soon(group.id, written.at_s + FACTS_S, moment):
-                continue
-            record.reported.status = WrittenStatus(pod_group.uid, wanted, moment.now_s)
-            of = pod_group.api_group, pod_group.version, pod_group.namespace, pod_group.object_name, pod_group.uid
-            yield SetPodGroupStatus(*of, wanted, urgent=True)
+            if wanted is not None:
+                yield from self._write_status(group.id, record, pod_group, wanted, moment, urgent=True)
 
     def _tell_pod(
         self,
@@ -243,32 +235,43 @@ class Reports:
         pod_group = writer.pod_group
         if pod_group is None or pod_group.deleting or not pod_group.speaks:
             return
-        written = writer.reported.status
-        # Deleted and created again under the same name: nothing is written on this one yet.
-        if written is not None and written.uid != pod_group.uid:
-            written = None
+        written = _written(writer, pod_group)
         told = condition_types(written.status) if written else frozenset[str]()
         reserved = self.reservations.condition(
             group, record, verdict, stored_condition(pod_group.status, RESERVED), wall_s=moment.wall_s
         )
         wanted = status(record, pod_group, gang, verdict, wall=moment.wall, told=told, reserved=reserved)
-        if unchanged(wanted, written.status if written else pod_group.status):
+        # To the API server a status costs as much as 1.5 to 2 binds. That of a gang at rest waits for a pause between
+        # binds, so that a gang that starts and ends meanwhile is told once.
+        urgent = gang.waiting or 0 < gang.quorum < gang.min_member
+        yield from self._write_status(group.id, writer, pod_group, wanted, moment, urgent=urgent)
+
+    def _write_status(
+        self,
+        group_id: str,
+        writer: GangRecord,
+        of: PodGroup,
+        wanted: dict[str, object],
+        moment: _Moment,
+        *,
+        urgent: bool,
+    ) -> Iterator[SetPodGroupStatus]:
+        """The status of the object, unless it is stored, or only counts differ from one that was just written."""
+        written = _written(writer, of)
+        if unchanged(wanted, written.status if written else of.status):
             return
         only_facts = written is not None and unchanged(facts_aside(wanted), facts_aside(written.status))
-        if written is not None and only_facts and self._too_soon(group.id, written.at_s + FACTS_S, moment):
+        if written is not None and only_facts and self._too_soon(group_id, written.at_s + FACTS_S, moment):
             return
-        writer.reported.status = WrittenStatus(pod_group.uid, wanted, moment.now_s)
-        yield SetPodGroupStatus(
-            pod_group.api_group,
-            pod_group.version,
-            pod_group.namespace,
-            pod_group.object_name,
-            pod_group.uid,
-            wanted,
-            # To the API server a status costs as much as 1.5 to 2 binds. That of a gang at rest waits for a pause
-            # between binds, so that a gang that starts and ends meanwhile is told once.
-            urgent=gang.waiting or 0 < gang.quorum < gang.min_member,
-        )
+        writer.reported.status = WrittenStatus(of.uid, wanted, moment.now_s)
+        yield SetPodGroupStatus(of.api_group, of.version, of.namespace, of.object_name, of.uid, wanted, urgent=urgent)
+
+
+def _written(writer: GangRecord, of: PodGroup) -> WrittenStatus | None:
+    """The last status that was written to the object."""
+    written = writer.reported.status
+    # Deleted and created again under the same name: nothing is written on this one yet.
+    return written if written is not None and written.uid == of.uid else None
 
 
 def _spoken_for(
