@@ -1,4 +1,4 @@
-"""Gangs that have changed since they were last read, and in which order they are read.
+"""Gangs that have changed since they were last read, and the order in which they are read.
 
 Invariant: no plan is made while a gang that was read before has changed, since its view is outdated. A new gang has no
 view yet, so no decision can depend on it: plans continue while new gangs wait for their turn, one namespace after the
@@ -22,7 +22,7 @@ UNITS_IN_A_TREE = 16
 
 
 class ChangedGangs:
-    """Ids of changed gangs among `gangs`; `views` are those that were read."""
+    """Ids of changed gangs among `gangs`; `views` has the gangs that were read."""
 
     def __init__(self, gangs: Mapping[str, GangRecord], views: Container[str]) -> None:
         self._gangs = gangs
@@ -63,14 +63,16 @@ class ChangedGangs:
         return self._known.keys().isdisjoint(gang_ids)
 
     def exceeds(self, units: float, *, with_new: bool) -> bool:
-        """Whether reading all of them takes more than this many units, each about the time for one member; without
-        `with_new`, gangs that a plan need not wait for do not count.
+        """Whether reading all changed gangs takes more than `units`, each about the time for one member; without
+        `with_new`, gangs for which plans do not wait are left out.
         """
         of_new = self._new.values() if with_new or not self._is_caught_up else ()
         return any(sum_ > units for sum_ in accumulate(map(self._cost, chain(self._known, *of_new))))
 
     def take(self, most: float = inf, most_new: float = inf) -> Iterator[str]:
-        """Remove and return ids while their cost is less than `most` units; new ones that cost at most `most_new`."""
+        """Remove and return ids that together cost less than `most` units; among them, new gangs cost at most
+        `most_new`.
+        """
         units = 0
         for gang_id in list(self._known):
             if units >= most:

@@ -76,7 +76,8 @@ class ClaimBinding:
     ) -> Bind | BindClaims | None:
         """The action for a member that starts to bind or to wait; None if it only waits.
 
-        `permit` is the stamp of its bind. A member whose bind is retried waits by itself, because its gang has started.
+        `permit` is the stamp of its bind. A member whose bind is retried does not wait for other members, because its
+        gang has started.
         """
         # The committer chose this path: none of the member's claims has to be bound first, and its start waits for
         # nobody's.
@@ -121,7 +122,7 @@ class ClaimBinding:
             self._is_news = True
 
     def failed(self, uid: str) -> None:
-        """Record a failed bind; if it had not been sent yet, the claims could not be written."""
+        """Record a failed bind. A bind that was not sent yet has failed because its claims could not be written."""
         if self._waiting.pop(uid, None) is not None:
             self.counts.failed += 1
             self._is_news = True
@@ -166,7 +167,7 @@ class ClaimBinding:
         return min((wait.settles_s or wait.deadline_s for wait in waits), default=None)
 
     def give_up(self, members: Iterable[Member]) -> list[ReleaseClaims]:
-        """Deallocate claims that only these members use, none of which has a node, so that other pods can use the
+        """Deallocate claims that are used only by members of `members` without a node, so that other pods can use the
         devices.
 
         Such allocations are left from a start that failed or was interrupted, or were made by another scheduler.

@@ -1,8 +1,8 @@
 """Claim starts: members of an unsatisfied group whose binds wait for each other's claims (semantics B7).
 
-Invariant: while a gang is below its minimum, none of its binds is sent until in every such gang of the group the
-members that are bound, or whose claims are bound, reach the minimum. Decisions are derived from the current members, so
-no edits, deletions or late members need to be recorded.
+Invariant: a gang below its minimum waits until every such gang of the group has its minimum of members that are bound
+or have bound claims; only then are its binds sent. Decisions are derived from the current members, so no edits,
+deletions or late members need to be recorded.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gangsched.state.members import Member, State
 
 @dataclass(slots=True)
 class Decision:
-    """The waits of members that end now."""
+    """The waits for claims that end now."""
 
     #: Members whose bind is to be sent.
     sent: list[Member] = field(default_factory=list)
@@ -39,7 +39,9 @@ class Starts:
         return self._registry.group_of.get(member.gang, member.gang)
 
     def are_edited(self, waiting: Iterable[Member]) -> bool:
-        """Whether a gang of these members has changed since the last refresh, perhaps its minimum."""
+        """Whether the gang of one of these members has changed since the last refresh, so that its minimum may
+        differ.
+        """
         groups = {self.group_of(member) for member in waiting} & self._registry.groups.keys()
         return any(map(self._registry.is_touched, groups))
 

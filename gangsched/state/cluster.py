@@ -36,7 +36,7 @@ class Cluster:
     """Nodes and their pods: `move`, `occupy` and `vacate` change pods, `apply_node` and `drop_node` nodes."""
 
     def __init__(self, *, allocates: bool = False, extends: bool = True) -> None:
-        """`allocates`: devices are allocated to claims, and with `extends` to extended resources that devices serve."""
+        """`allocates`: devices are allocated to claims; `extends`: also for extended resources that devices serve."""
         self.storage_cache = StorageCache(allocates=allocates)
         self.served = ServedResources(self.storage_cache if allocates and extends else None)
         self._nodes: dict[str, Node] = {}
@@ -164,7 +164,7 @@ class Cluster:
         self._all_freed |= bool(pod.claims or (here and pod.shape.constraints.anti_affinity))
 
     def expel(self, uid: str, nodes: Iterable[str]) -> None:
-        """Remove a pod from `nodes` in whatever state it is there; sums over pods are recomputed."""
+        """Remove every trace of a pod from `nodes`, and recompute the sums over their pods."""
         for node in nodes:
             left = {each: pod for each, pod in self._residents.pop(node, NOBODY).items() if each != uid}
             self._unshown.discard(node)
@@ -189,7 +189,7 @@ class Cluster:
         self._snapshot = None
 
     def renew(self, pod: Pod, node: str) -> None:
-        """Replace a pod by a version with differences that no filter reads; a snapshot may have either version."""
+        """Replace a pod by a version that differs only in what no filter reads; a snapshot may have either version."""
         self._residents[node][pod.uid] = pod
         self.touch(node)
 
@@ -199,9 +199,9 @@ class Cluster:
             self._touch(node)
 
     def nominate(self, uid: str, nomination: Nomination | None, *, grows: bool = True) -> None:
-        """Set or remove a promise of room on a node to a pod, by gangsched (V10) or others (F1).
+        """Set or remove the nomination of a pod to a node, by gangsched (V10) or another scheduler (F1).
 
-        `grows`: removing the promise frees room for other pods, because its pod does not occupy the room.
+        `grows`: removing the nomination frees room for other pods, because the nominated pod does not occupy it.
         """
         old = self._promises.get(uid)
         if old == nomination:
@@ -274,7 +274,7 @@ class Cluster:
         )
 
     def takes(self, pod: Pod, node: str, group: str) -> bool:
-        """Whether the node of a held or bound `pod` is schedulable and has its room besides promises to others."""
+        """Whether `node` is schedulable and has room for its held or bound `pod` plus nominations of other groups."""
         promised: Counter[str] = Counter()
         for each in self._promises.on(node):
             if each.pod.priority >= pod.priority and each.group != group:
@@ -313,7 +313,7 @@ class Cluster:
         return self._snapshot
 
     def without_promised(self, priority: int, of: Snapshot | None = None) -> Snapshot:
-        """The given or current snapshot without the room that is promised to pods of at least that priority."""
+        """Snapshot `of` (default: the current one) without the room nominated to pods of at least this priority."""
         return self._promises.taken_from(of or self.snapshot(), priority)
 
     def _pods_by_node(self) -> PodsByNode:

@@ -1,7 +1,7 @@
 """Committing: how a verdict changes members, their group and the queue.
 
-Invariant: a verdict is committed as a whole. Whether it is still valid is checked before (`still_fits`, and the group's
-generation in `SchedulingState.commit`); nothing is refused here.
+Invariant: a verdict is committed as a whole. `still_fits`, and a check of the group's generation in
+`SchedulingState.commit`, come before the commit, which refuses nothing.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ class Committer:
     def still_fits(self, verdict: Verdict, newest: Ledger, planned_on: Snapshot) -> bool:
         """Check that every placement is still allowed, has room and causes no conflict (B2).
 
-        `newest` is the current state including earlier commits. The placements are added to it, or it stays unchanged.
-        If a node changed since `planned_on`, its labels may have changed, so required domains and slices are checked,
-        too.
+        `newest` is the current state including earlier commits. If all fit, the placements are added to `newest`;
+        otherwise `newest` is unchanged. If a node changed since `planned_on`, its labels may have changed, so required
+        domains and slices are checked, too.
         """
         placements = (*verdict.binds, *verdict.holds, *verdict.rooms)
         # The table is a new object whenever a node came, went or changed what filters read; room alone leaves it the

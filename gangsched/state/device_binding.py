@@ -17,7 +17,7 @@ class ClaimsRefused(Exception):  # noqa: N818  (a refusal is no error of ours)
 
 def has_devices(selection: Selection, member: Member, wait: ClaimsWait, storage: StorageCache) -> bool:
     """Whether the watch shows the devices that gangsched wrote to the claims. Raises ClaimsRefused if another claim has
-    one of them as well.
+    one of these devices as well.
     """
     allocation = selection.allocation
     assert allocation is not None
@@ -53,7 +53,7 @@ def _existing(selection: Selection, storage: StorageCache, *, owner: str = "") -
 
 
 def reserves(selection: Selection) -> bool:
-    """Whether the consumer is added to a claim before the bind; a PodGroup is added by the allocation."""
+    """Whether the consumer must be added to a claim before the bind; a PodGroup is added with the allocation."""
     return (
         selection.reserve
         and selection.allocation is None
@@ -89,9 +89,10 @@ def is_allocated(selection: Selection, waiting: Mapping[str, Member], storage: S
 
 
 def idle(members: Iterable[Member], storage: StorageCache) -> Iterator[tuple[Member, list[Selection]]]:
-    """Allocated claims that only these members use, none of which has a node, and claims created for them, by member.
+    """By member, the allocated claims that are used only by members of `members` without a node, and claims created for
+    these members.
 
-    They are left from a start that failed or was interrupted, or were allocated for a pod that is gone.
+    Such claims are left from a start that failed or was interrupted, or were allocated for a pod that is gone.
     """
     if storage.allocator is None:
         return

@@ -1,7 +1,7 @@
-"""Gangs that PodGroups declare by labels of their pods (sub groups): which of them a pod is in, and which pods must
-move.
+"""Sub groups, which are gangs that a PodGroup declares by labels of its pods: the sub group of each pod, and pods that
+must change theirs.
 
-Invariant: the declaration of such a gang is in its record while it has pods, and is made from the newest version of the
+Invariant: the declaration of a sub group is in its record while it has pods, and reflects the newest version of the
 PodGroup. Pods are moved between gangs a bounded number at a time; until all are, the tree is refused.
 """
 
@@ -32,7 +32,7 @@ class SubGroupGangs:
         self._moving: dict[str, None] = {}
 
     def __len__(self) -> int:
-        """Gangs and pods that are remembered."""
+        """Number of stored gangs and pods."""
         return sum(map(len, self._gangs.values())) + len(self._moving)
 
     @property
@@ -83,7 +83,7 @@ class SubGroupGangs:
             self._gangs[gang_id] = dict.fromkeys(gangs, old)
 
     def take_moving(self) -> Iterable[str]:
-        """Some of the pods that still have to be reassigned, by uid."""
+        """Uids of some pods that still have to be reassigned."""
         taken = list(islice(self._moving, MOVED_AT_A_TIME))
         for uid in taken:
             del self._moving[uid]

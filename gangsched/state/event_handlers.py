@@ -91,7 +91,7 @@ class EventHandlers:
     def apply(
         self, message: Event | Outcome | BindUndecided | ClaimsReleased, *, now_s: float
     ) -> tuple[RecordEvent, ...]:
-        """Apply one message; return Events that must be written whatever is decided next."""
+        """Apply one message; return Events that must be written regardless of the next plan."""
         match message:
             case Applied(item=item):
                 return self._applied(item, now_s)
@@ -166,7 +166,7 @@ class EventHandlers:
         return ()
 
     def assign(self, now_s: float) -> None:
-        """Reassign pods to the sub groups of PodGroups that have changed, a bounded number of them."""
+        """Reassign a bounded number of pods to the sub groups of PodGroups that have changed."""
         for uid in self.sub_groups.take_moving():
             if (member := self._members.get(uid)) is not None:
                 self._applied(member.pod, now_s)

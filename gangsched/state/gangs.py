@@ -25,8 +25,8 @@ WAITING = (State.GATED, State.PENDING, State.HELD, State.KEPT, State.RETRY)
 
 @dataclass(slots=True)
 class GangWait:
-    """For metrics: since when a gang has its quorum, the rounds of its group before that, and the binds that its
-    minimum lacks.
+    """For metrics: when a gang got its quorum, how many rounds its group had before, and how many binds its minimum
+    lacks.
     """
 
     since_s: float
@@ -86,7 +86,7 @@ class GangRecord:
 
     @property
     def reported(self) -> Reported:
-        """The last reports about the gang; created on first use, because most plain pods need none."""
+        """The last reports about the gang; created on first use, because most plain pods are never reported on."""
         if self._reported is None:
             self._reported = Reported()
         return self._reported
@@ -105,8 +105,8 @@ class GangRecord:
     def pod_group(self) -> PodGroup | None:
         """The PodGroup of the gang, in an API group that its members name (I2).
 
-        Other API groups may have an unrelated PodGroup with the same name; one without members may be the parent of
-        gangs, in whatever API group it is (I9).
+        Other API groups may have an unrelated PodGroup with the same name. A PodGroup without members may be the parent
+        of gangs, in any API group (I9).
         """
         # Sorted: of two objects with the same name the choice must not depend on which list came first.
         groups = self.api_groups if self.members else (*self.api_groups, *sorted(self.pod_groups))
@@ -156,7 +156,7 @@ class GangRecord:
     def permit(self) -> PermitStamp | None:
         """The Permit that the gang has passed: the newest stamp of its bound or binding members (B4, I6).
 
-        If there is none: the stamp of a start whose first members have succeeded and that continues, else None.
+        Without such a stamp: the stamp of a start that continues after its first members have succeeded, else None.
         """
         return newest(self.of(*STARTED)) or self.continued()
 
@@ -195,7 +195,7 @@ class GangRecord:
 
     @property
     def incomplete(self) -> bool:
-        """Whether it was permitted, but fewer of its members are bound, binding or succeeded than the permitted minimum
+        """Whether it was permitted, but its bound, binding and succeeded members are fewer than the permitted minimum
         (B3).
         """
         permit, spec = self.passed, self.spec
@@ -204,9 +204,9 @@ class GangRecord:
         return len(self.of(*STARTED)) + succeeded < needed
 
     def lacks(self, *counted: State) -> int:
-        """How many more members than those in the `counted` states its start needs.
+        """Number of members that its start needs in addition to members in the `counted` states.
 
-        As in B5, a minimum that was raised meanwhile delays nothing.
+        As in B5, raising the minimum after the Permit does not delay the start.
         """
         permit, spec = self.passed, self.spec
         stated = spec.min_member if spec is not None else None
@@ -218,7 +218,7 @@ class GangRecord:
     def stamp(self) -> PermitStamp:
         """The stamp for a member's bind: that of the Permit passed, or the next one (semantics B4).
 
-        Its minimum counts the members that the Permit needs, without those to come (B8).
+        Its minimum is the number of members that the Permit needs, without members to come (B8).
         """
         if (permit := self.passed) is not None:
             # Room is promised once, with the Permit: a member that comes later must not renew the promise.
@@ -229,14 +229,16 @@ class GangRecord:
         return PermitStamp(least, before.epoch + 1 if before else 1)
 
     def shape_to_come(self, key: object, make: Callable[[], Shape]) -> Shape:
-        """The shape of members to come; the same object while `key` stays, since shapes are compared by identity."""
+        """The shape of members to come; the same object while `key` is the same, since shapes are compared by
+        identity.
+        """
         if self._shape_to_come is None or self._shape_to_come[0] != key:
             self._shape_to_come = key, make()
         return self._shape_to_come[1]
 
     def note_whose(self, names: frozenset[str]) -> None:
-        """Update whether gangsched schedules any member; the last answer stays while there are no members (semantics
-        I1).
+        """Update whether a member has one of gangsched's scheduler `names`; without members the last result stays
+        (semantics I1).
         """
         # A PodGroup whose pods are gone stays ours to report, or nobody's, as it was with the last of them.
         if self.members:

@@ -3,8 +3,8 @@ transitions.
 
 Invariant: everything known about a group is in its record and is dropped with it. Other modules keep ids of groups only
 as indexes of records, in the order that they need; `validate` recounts each of them. A group is in exactly one state of
-the queue, `TABLE` has every allowed transition, and only `Queue` makes one. Whether a group holds, has yielded, is
-nominated or is being preempted is independent of the queue: a parked group may be all of these.
+the queue, `TABLE` has every allowed transition, and only `Queue` makes transitions. Whether a group holds, has yielded,
+is nominated or is being preempted is independent of the queue: a parked group may be all of these.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ class Ineligibility(NamedTuple):
 
 
 class NeededRoom(NamedTuple):
-    """Room for pods of a shape, all of it in one domain of the labels `within`; anywhere if there are none."""
+    """Room for pods of a shape, all of it in one domain of the labels `within`; without labels, anywhere."""
 
     shape: Shape
     within: tuple[str, ...] = ()
@@ -257,7 +257,7 @@ class GroupRecord:
 
     @property
     def awaits_room(self) -> bool:
-        """Whether it may be a head, for which room may be reserved."""
+        """Whether the group waits for room and may be a head, which gets a reservation."""
         return self.entitlement in {Entitlement.WAITING, Entitlement.CANDIDATE}
 
     @property
@@ -280,7 +280,8 @@ class GroupRecord:
 
 
 def next_state(group: GroupRecord, cause: QueueCause) -> QueueState:
-    """The next state; a parked group that is woken within its back-off backs off until its end.
+    """The next state; a parked group that is woken during its back-off waits in the back-off queue until the back-off
+    ends.
 
     Raises AssertionError if the table has no row.
     """

@@ -105,10 +105,10 @@ class Registry:
         self._changed.add_all(each for each in self._views if namespace_of(each) in changed)
 
     def room_unused(self, namespace: str, at_s: int) -> None:
-        """Rank groups of a namespace that would keep room for members to come as if they were created now (semantics
+        """Rank groups of a namespace that keep room for members to come as if they were created at `at_s` (semantics
         B8).
 
-        By their own age, one after the other could keep the room of a younger gang of another namespace.
+        Ranked by their own age, they could in turn keep room from a younger gang of another namespace.
         """
         known = self._unused_room_s
         if at_s < known.get(namespace, 0) + UNUSED_ROOM_EVERY_S:
@@ -135,7 +135,9 @@ class Registry:
         return self._views[gang_id]
 
     def parents_changed(self) -> None:
-        """Rebuild the trees whose parents must have objects, after it has changed whether their kind can be read."""
+        """Rebuild the trees whose parents must have objects, because the kind of these objects became readable or
+        unreadable.
+        """
         self._later |= self._parents.waiting_for_objects()
 
     def above(self, gang_id: str) -> list[str]:
@@ -209,7 +211,7 @@ class Registry:
 
     def exceeds(self, units: float, *, with_new: bool = True) -> bool:
         """Whether reading all changed gangs takes more than this many units of work, each about the time for one
-        member; `with_new`: including new gangs, for which a plan need not wait.
+        member; with `with_new`, new gangs count, too, although plans do not wait for them.
         """
         return self._changed.exceeds(units, with_new=with_new)
 
@@ -435,8 +437,8 @@ def broken(gang: Gang) -> bool:
 
 
 def heals(gangs: Iterable[Gang]) -> bool:
-    """Whether the group goes before others of its priority (semantics Q2): a gang is broken, and only replacements
-    wait.
+    """Whether the group is planned before other groups of its priority (semantics Q2): a gang is broken, and only
+    replacements wait.
     """
     gangs = tuple(gangs)
     # One member that replaces nobody is enough: else a gang could lose a small pod on purpose and grow before all

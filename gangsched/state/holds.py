@@ -22,7 +22,7 @@ from gangsched.state.queueing.queue import Queue
 
 
 class Holds:
-    """Indexes of the groups whose clock runs, and of those that have yielded."""
+    """Indexes of groups whose clock runs, and of groups that have yielded."""
 
     def __init__(self, cluster: Cluster, registry: Registry, queue: Queue) -> None:
         self._cluster = cluster
@@ -75,7 +75,7 @@ class Holds:
         return replace(snapshot, free=free)
 
     def look(self, freed: set[str], moved: set[str], now_s: float) -> None:
-        """Plan groups again that hold room on nodes that were freed, or whose held room others have taken (R3, F1)."""
+        """Plan groups again that hold room on `freed` nodes, or whose held room other pods have taken (R3, F1)."""
         if not self._holding or not (freed or moved):
             return
         ledger = Ledger(self._cluster.snapshot(), counts=self._cluster.counts)
@@ -102,7 +102,7 @@ class Holds:
         self._yielded.add(group)
 
     def end_yields(self, beneficiaries: Set[str]) -> None:
-        """Let groups that yielded to one of `beneficiaries` try again, since that was permitted or is gone."""
+        """Let groups that yielded to one of `beneficiaries` try again, since this group was permitted or is gone."""
         for group in [group for group in self._yielded if group.yielded_to in beneficiaries]:
             group.yielded_to = ""
             self._yielded.remove(group)
@@ -110,6 +110,6 @@ class Holds:
             self._queue.activate(group.id, QueueCause.YIELD_OVER)
 
     def indexes(self) -> Iterator[tuple[str, Set[str], Callable[[GroupRecord], bool]]]:
-        """Each index with the groups that are in it and those that should be, for validation."""
+        """For validation: each index with its groups, and a predicate for the groups that should be in it."""
         yield "holding", {group.id for group in self._holding}, lambda group: group.clock_s is not None
         yield "yielded", {group.id for group in self._yielded}, lambda group: bool(group.yielded_to)

@@ -26,7 +26,7 @@ from gangsched.state.rule_set import Rules
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WantedPart:
-    """A gang of a tree with these pods, or a parent without any; names are those of its PodGroup."""
+    """One part of a tree: a gang with `pods`, or a parent without pods; `name` and `parent` are names of PodGroups."""
 
     name: str
     parent: str = ""
@@ -40,8 +40,8 @@ class WantedPart:
 class Wanted:
     """The gang `id` with these `pods`, all in one namespace; `min_member` and `mode` override what the pods declare.
 
-    If no minimum is declared, all pods are needed. With `parts` it is the tree that these form, and the pods are
-    theirs.
+    If no minimum is declared, all pods are needed. With `parts` it is the tree that these parts form, and `pods` are
+    the pods of all parts.
     """
 
     id: str

@@ -183,7 +183,7 @@ class MemberStore:
                 self._changed.add(pod.uid)
 
     def guard_stamps(self, since_s: int | None) -> None:
-        """Record since when an admission policy guards stamps, None if none does (B4).
+        """Record since when an admission policy guards stamps, None if no policy does (B4).
 
         Proven stamps stay proven: a stamp is read once, when its pod is first seen bound.
         """

@@ -132,7 +132,7 @@ TABLE: Mapping[State, Row] = {
 
 
 class ClaimsWait(msgspec.Struct, eq=False, gc=False):
-    """The wait of a member for its claims, and for those of the members it starts with (semantics B7)."""
+    """The wait of a member for its claims, and for the claims of members that start with it (semantics B7)."""
 
     #: The stamp that its bind will carry; None for a plain pod.
     permit: PermitStamp | None = None

@@ -1,4 +1,4 @@
-"""Members to come: who they are before the start of their gang, and which room is left for them after it (semantics
+"""Members to come: stand-in pods for them before their gang starts, and the room kept for them afterwards (semantics
 B8).
 
 Invariant: derived from the record of the gang alone. The room is in the stamp of the Permit, which the API server
@@ -25,7 +25,7 @@ PLACED = (*sorted(STARTED), State.KEPT, State.HELD)
 
 
 def with_members_to_come(gang: Gang, record: GangRecord, policy: GpuPolicy) -> Gang:
-    """The gang with stand-ins for its members to come, or with the room that is left for them."""
+    """The gang with stand-ins for its members to come or, after its start, with the room kept for them."""
     first = record.spec.first if record.spec is not None else 0
     # After the start nothing more is planned for them: only what the stamp promises counts.
     if gang.bound < gang.total and record.passed is not None:  # also while it waits for claims (B7)
@@ -52,7 +52,7 @@ class SiblingWorkers:
         self._of_set: dict[str, dict[str, Shape]] = {}
 
     def note(self, record: GangRecord) -> None:
-        """Record a worker of the gang, and give the gang one of another group of its set."""
+        """Record the shape of the gang's workers, and set `record.worker` to the shape in another group of its set."""
         if record.spec is None or not record.spec.first:
             return
         groups = self._of_set.get(_set_of(record.id), {})
@@ -77,7 +77,7 @@ def _set_of(gang_id: str) -> str:
 
 
 def stand_in(gang: str, place: str, shape: Shape, priority: int, name: str = "", index: int = -1) -> Pod:
-    """A pod for a member to come; `place` tells it apart from the others of its gang."""
+    """A pod for a member to come; `place` distinguishes it from other stand-ins of its gang."""
     namespace = namespace_of(gang)
     uid = f"{TO_COME}{gang}#{place}"
     return Pod(uid=uid, namespace=namespace, name=name, creation_s=0, shape=shape, priority=priority, index=index)

@@ -1,7 +1,7 @@
-"""Trees: which gangs name which parents, and the trees that result (I9).
+"""Trees of gangs: the parents that gangs name, and the trees that result (I9).
 
-Invariant: a parent needs no object: it exists while a gang names it. Its PodGroup states its values, else its oldest
-gang. A tree with a fault is refused for each of its gangs.
+Invariant: a parent needs no object: it exists while a gang names it. Its values are those of its PodGroup, else of its
+oldest gang. A tree with a fault is refused for each of its gangs.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ class Parents:
     _formed: dict[str, Composite | Refusal] = field(default_factory=dict)
 
     def begin(self) -> None:
-        """Forget the trees that were formed before gangs changed."""
+        """Drop the cached trees, because gangs have changed."""
         self._formed.clear()
 
     def named(self, parent: str, now_s: float) -> None:
-        """Record that a gang names this parent, as the first one."""
+        """Record a new parent: the first gang names it."""
         self._new_until_s.setdefault(parent, now_s + MINIMUM_WAIT_S)
 
     def settled(self, now_s: float) -> set[str]:
-        """One child of each parent whose tree no longer waits for a minimum, because the parent is no longer new; of a
-        bounded number of parents.
+        """One child of each parent that is no longer new, so that its tree no longer waits for a minimum; a bounded
+        number of parents per call.
         """
         due = [*takewhile(lambda each: self._new_until_s[each] <= now_s, islice(self._new_until_s, SETTLED_AT_ONCE))]
         for parent in due:
@@ -78,7 +78,7 @@ class Parents:
         return not declares_all and self._min_children(composite.id, gangs) is None
 
     def of(self, gang_id: str) -> Composite | Refusal:
-        """The tree of a gang with a parent; the refusal of the gang if there is none."""
+        """The tree of a gang with a parent; the gang's refusal if there is no valid tree."""
         top, problem = self._top(gang_id)
         if problem is not None:
             return problem
@@ -99,7 +99,9 @@ class Parents:
         return gang_id in self.mentioned_by and next(self._children(gang_id), None) is not None
 
     def around(self, gang_id: str) -> Mapping[str, None]:
-        """The parts of the tree that a gang is in; none if it has so many gangs that each of them is refused alone."""
+        """The parts of the tree that a gang is in; empty if the tree has so many gangs that each of them is refused
+        alone.
+        """
         record = self.gangs.get(gang_id)
         if gang_id not in self.mentioned_by and not (record and record.spec and record.spec.parent):
             return {}
@@ -107,10 +109,10 @@ class Parents:
         return self.below(self._top(gang_id)[0], MOST_GANGS + 1)
 
     def below(self, gang_id: str, most: float = inf) -> dict[str, None]:
-        """The parts below a parent; none if there are more than `most` gangs among them.
+        """The parts below a parent; empty if there are more than `most` gangs among them.
 
-        Only as many levels as a tree may have: parts below these are refused in any case, and a chain of ten thousand
-        parents would be walked again for each of them.
+        At most as many levels are read as a tree may have: deeper parts are refused in any case, and a chain of ten
+        thousand parents would be read once for each of its parts.
         """
         found: dict[str, None] = {}
         parents, gangs = [gang_id], 0

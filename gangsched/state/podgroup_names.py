@@ -1,4 +1,4 @@
-"""Names of PodGroups that exist or are missing, and which of them are similar (semantics E1).
+"""Names of PodGroups that exist or are missing, and similar names for the messages about missing ones (semantics E1).
 
 Invariant: a name is compared with a bounded number of other names in its namespace: its neighbours when sorted by
 beginning or by end, in the API groups in which the PodGroup may be.

@@ -1,4 +1,4 @@
-"""How many peers of a pod run on which node (`model.peers`), updated as pods are placed and removed.
+"""Number of peers of a pod on each node (`model.peers`), updated as pods are placed and removed.
 
 Invariant: the numbers are those of all counted pods, whether their nodes are known or not. The result of `shown` never
 changes: if the numbers of a key change later, they are copied first. So neither a snapshot nor a plan counts pods.
@@ -47,7 +47,7 @@ class Replicas:
         self._count_behind(pod, node, sign)
 
     def recount(self, residents: Mapping[str, Mapping[str, Pod]]) -> None:
-        """Start over with these pods, given by node and uid."""
+        """Count again from zero, with these pods by node and uid."""
         self._counts, self._unshown, self._behind = {}, set(), {}
         self._pods = {namespace: {} for namespace in self._pods}
         for node, pods in residents.items():
@@ -96,7 +96,7 @@ class Replicas:
                 del self._services[namespace]
 
     def replace(self, services: Iterable[Service]) -> None:
-        """Replace all Services; there are none if they cannot be read."""
+        """Replace all Services; if they cannot be read, there are no Services."""
         listed = {service.key: service for service in services}
         for key in [f"{namespace}/{name}" for namespace, names in self._services.items() for name in names]:
             if key not in listed:

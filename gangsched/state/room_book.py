@@ -55,7 +55,9 @@ class RoomBook:
         return self._shown
 
     def taken_from(self, snapshot: Snapshot, priority: int) -> Snapshot:
-        """The snapshot without the room that is nominated to pods of at least that priority; the last one is cached."""
+        """The snapshot without the room that is nominated to pods of at least that priority; the last result is
+        cached.
+        """
         respected = [level for level in snapshot.nominated.levels if level.priority >= priority]
         if not respected:
             return snapshot

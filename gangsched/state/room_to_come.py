@@ -1,8 +1,8 @@
 """Room for members to come: promised with a Permit, taken by the members as they arrive, or released (semantics B8).
 
-Invariant: promises are derived from the views of gangs (`members_to_come`); only which of them have ended is stored in
-addition. A promise ends with the last member, with the pods whose Permit it is of, at its time, or if its node is gone
-or pods of higher priority use the room.
+Invariant: promises are derived from the views of gangs (`members_to_come`); in addition, this module only stores which
+promises have ended. A promise ends when the last member has come, when all pods of its Permit are gone, when it
+expires, when its node is gone, or when pods of higher priority use the room.
 """
 
 from __future__ import annotations

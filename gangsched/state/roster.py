@@ -1,8 +1,8 @@
 """Roster: current and former members of a gang, so that healing replaces only lost members (semantics B5, Q2).
 
-Invariant: a roster has at most as many places as members of one start were bound at the same time. Only proven stamps
-count, so a stamp that a pod's owner wrote adds no place. The roster is derived from bound members; after a restart only
-the remaining members and the minimum in their stamps are known.
+Invariant: a roster has no more places than members of one start were bound at the same time. Only proven stamps count,
+so a stamp that a pod's owner wrote adds no place. The roster is derived from bound members; after a restart only the
+remaining members and the minimum in their stamps are known.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ WAITING = RETRIED | {State.PENDING, State.HELD}
 
 
 class Place(msgspec.Struct, frozen=True, gc=False):
-    """The place of a lost member: a pod of its shape may take it, or one of its controller that requests no more."""
+    """The place of a lost member. A pod may take it if it has the same shape, or the same controller and no larger
+    requests.
+    """
 
     shape: Shape
     controller_uid: str

@@ -113,7 +113,7 @@ class SchedulingState:
         return self._rules.scheduler_names
 
     def apply(self, message: Message, *, now_s: float) -> tuple[RecordEvent, ...]:
-        """Apply one message; return Events that must be written whatever is decided later."""
+        """Apply one message; return Events that must be written regardless of later plans."""
         self.start_check.forget()
         if isinstance(message, ANSWERS):
             return self._answer(message, now_s)
@@ -154,8 +154,8 @@ class SchedulingState:
     def refresh(
         self, now_s: float, *, in_turn: bool = True, most: float = math.inf, most_new: float = math.inf
     ) -> None:
-        """Update groups and queue from all applied messages, and wake groups for room freed in earlier turns if
-        `in_turn`: not while a plan that may use this room awaits its commit. See `Registry.refresh` for `most` and
+        """Update groups and queue from all applied messages. With `in_turn`, also wake groups for room freed in earlier
+        turns; it is False while a plan that may use this room awaits its commit. See `Registry.refresh` for `most` and
         `most_new`.
         """
         # First: the room that it gives back is freed room for all that follows.
@@ -320,7 +320,7 @@ class SchedulingState:
         return PlanCache(self.cluster.counts, self.preemptions.running.cache, self.reservations.cache)
 
     def glance_cache(self) -> PlanCache:
-        """The same for plans of `glance_input`, without the cached reservations."""
+        """Results of earlier plans for the next plan of `glance_input`; reservations are not cached."""
         return PlanCache(self.cluster.counts, self.preemptions.running.cache)
 
     def snapshot(self) -> Snapshot:
@@ -330,8 +330,8 @@ class SchedulingState:
     def commit(self, plan: Plan, snapshot: Snapshot, *, now_s: float) -> list[Action]:
         """Apply the verdicts of a plan; return the actions that carry them out.
 
-        Messages applied since the snapshot count (B2). If anything moved, or a verdict was dropped that later ones
-        depended on, committed verdicts stay valid but every group is planned again.
+        Messages applied since the snapshot are taken into account (B2). If anything moved, or a verdict was dropped
+        that later ones depended on, committed verdicts stay valid but every group is planned again.
         """
         self.refresh(now_s, in_turn=False, most_new=0)
         self.start_check.forget()

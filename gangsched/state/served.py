@@ -1,7 +1,7 @@
-"""Extended resources that device classes serve: which pods need a claim for them, and what nodes offer of them.
+"""Extended resources that device classes serve: pods that need a claim for them, and the amounts that nodes offer.
 
 Invariant: a node offers such a resource either by itself, from a device plugin, or through its devices. For devices the
-columns have an upper limit, so that what totals refute is refuted; `core.devices` decides which devices a pod gets.
+columns contain an upper bound, so a refusal by totals is always right; `core.devices` decides which devices a pod gets.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ _SUFFIX: Final = "-extended-resources-"
 
 
 class ServedResources:
-    """Resources that pods request and classes serve; `names` has those that were met since the classes changed."""
+    """Resources that pods request and classes serve; `names` has the resources that were seen since the classes
+    changed.
+    """
 
     def __init__(self, storage: StorageCache | None) -> None:
         """`storage` has the devices; None if they serve no extended resources."""
@@ -38,7 +40,8 @@ class ServedResources:
         return self._devices_of is not None
 
     def claimed(self, pod: Pod) -> tuple[Pod, bool]:
-        """A waiting pod with the claim that serves its extended resources, if it needs one, and whether a name is new.
+        """A waiting pod with the claim that serves its extended resources, if it needs one, and whether the name of a
+        resource is new.
 
         A pod that had such a claim keeps it, so that it is deleted even if the class is gone.
         """
@@ -80,7 +83,7 @@ class ServedResources:
         self._devices.pop(node, None)
 
     def offered(self, node: Node) -> Mapping[str, int]:
-        """What the node offers, including its devices, as the resources that they serve."""
+        """Amounts that the node offers; its devices count as the extended resources that they serve."""
         offered = dict(node.allocatable)
         # Where a device plugin offers it, kube-scheduler takes that and no device, too.
         through = [name for name in self.names if not offered.get(name)]
@@ -100,7 +103,7 @@ class ServedResources:
         self._masks = None
 
     def masks(self, nodes: Collection[Node]) -> Mapping[str, Bools]:
-        """By resource: `mask[n]` is true if node `n` does not offer it by itself, but through devices or not at all."""
+        """By resource: `mask[n]` is true if node `n` offers the resource only through devices, or not at all."""
         if self._masks is None:
             self._masks = {name: _without(name, nodes) for name in sorted(self.names)}
         return self._masks

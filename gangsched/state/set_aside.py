@@ -20,7 +20,7 @@ CLUSTER_WIDE = (Node, Namespace)
 
 
 class SetAside:
-    """Objects that are set aside, by kind and identity, and how each failed."""
+    """Objects that are set aside, by kind and identity, each with its failure."""
 
     def __init__(self) -> None:
         self._failed: dict[tuple[str, str], str] = {}

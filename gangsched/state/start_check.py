@@ -1,8 +1,8 @@
 """Start check: a gang's binds are sent only while the gang can still start whole (semantics B2).
 
-Between the commit and the last bind a node may close, or a member may go: while it is not known that any bind of the
-start has succeeded, the others are better planned again together. From the first success on each bind is sent for
-itself, since a running part without the rest is what has to be mended.
+Between the commit and the last bind a node may be cordoned, or a member deleted. If no bind of the start is known to
+have succeeded, all members are then planned again together. After the first success each bind is sent independently of
+the others, because a gang that runs in part must be completed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LEFT = frozenset({State.BOUND, State.TERMINATING, State.ENDED})
 
 
 class StartCheck:
-    """Answers for each bind, before it is sent, why it may not be."""
+    """Decides for each bind, immediately before it is sent, whether it may be sent."""
 
     def __init__(self, members: MemberStore, cluster: Cluster, registry: Registry) -> None:
         self._members = members
@@ -32,7 +32,7 @@ class StartCheck:
         self._answers: dict[str, str] = {}
 
     def forget(self) -> None:
-        """The state has changed, and with it perhaps every answer."""
+        """Drop the cached answers, because the state has changed."""
         self._answers.clear()
 
     def objection(self, bind: Bind) -> str:

@@ -34,7 +34,7 @@ class StorageCache:
     """Storage objects. `apply`, `drop` and `replace` return the members without a node that the change may help."""
 
     def __init__(self, *, allocates: bool = False) -> None:
-        """`allocates`: devices are allocated to ResourceClaims, once the kinds that this takes have been read."""
+        """`allocates`: devices are allocated to ResourceClaims, once all kinds that this requires have been read."""
         self._allocator = DeviceIndex() if allocates else None
         self._awaits = ALLOCATING if allocates else frozenset()
         self._chosen: dict[str, dict[str, tuple[DeviceResult, ...]]] = {}  # by pod and claim, not seen in the claim yet
@@ -102,7 +102,7 @@ class StorageCache:
     def miss(self, kind: type, *, forbidden: bool = False) -> list[Member]:
         """Record that a kind cannot be read; until it is listed, pods with claims are not placed.
 
-        If taint rules are not served, there are none.
+        Taint rules that are not served count as an empty list.
         """
         if kind in self._unread:
             return []
@@ -150,7 +150,7 @@ class StorageCache:
         return self._allocator
 
     def take_freed(self, nodes: Set[str]) -> set[str]:
-        """Those of `nodes` whose devices changed since the last call."""
+        """The subset of `nodes` whose devices changed since the last call."""
         freed, self._freed = self._freed, set()
         return {*nodes} if EVERY_NODE in freed else freed & nodes
 
@@ -161,7 +161,9 @@ class StorageCache:
 
     @property
     def has_rivals(self) -> bool:
-        """Whether pods of other schedulers wait for devices, so that these may allocate the same ones."""
+        """Whether pods of other schedulers wait for devices, so that another scheduler may allocate the same
+        devices.
+        """
         return bool(self._strangers)
 
     def is_outdated(self, key: str) -> bool:
@@ -196,8 +198,8 @@ class StorageCache:
             self._photo = None
 
     def wrote(self, versions: Mapping[str, str]) -> list[Member]:
-        """Record the versions that gangsched's writes gave to ResourceClaims; no pod may use one before this version is
-        seen.
+        """Record the versions of ResourceClaims that result from gangsched's own writes; no pod may use a claim before
+        the watch shows this version.
         """
         for key, version in versions.items():
             self._releasing.discard(key)

@@ -1,4 +1,4 @@
-"""Timers: the time at which something is due, by key; a turn does not scan all keys.
+"""Timers: by key, the time at which it is due, found without a scan of all keys.
 
 Invariant: a key has one time. Heap entries with an outdated time are skipped when they are due.
 """

@@ -1,8 +1,8 @@
-"""The group that is decided over several plans, and the events that it misses meanwhile (semantics Q4).
+"""The group that is being decided over several plans, and events in the meantime that may help it (semantics Q4).
 
 Invariant: results of earlier plans are passed to the next one and dropped once a plan decides the group. Room that is
 freed before its verdict wakes up only parked groups. It is therefore recorded and reported to the queue after the
-verdict, because a member's failure may be older than the room.
+verdict, because a member may have failed before the room was freed.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ class UnfinishedLook:
     def goes_on(self, unfinished: Unfinished | None, told: Mapping[str, int]) -> Missed | None:
         """Record a committed plan. If it finished the group, return the changes that the group missed, else None.
 
-        `told` are the generations of groups to which the plan only reported why they still wait, which is no change.
+        `told` has the generations of groups about which the plan only reported why they still wait; such a report is
+        not a change.
         """
         if unfinished is not None and unfinished.group in told:
             # Telling a group changes its record and so its generation; without this the next plan would begin again,

@@ -14,7 +14,7 @@ LONGEST_S = 600.0
 
 
 def failed(group: GroupRecord, now_s: float, *, harmed: bool) -> float:
-    """Record a nomination without a start; return the time of the next attempt."""
+    """Record a nomination without a start; return the time of the next attempt. `harmed`: it evicted pods."""
     first_s = FIRST_S if harmed else FIRST_HARMLESS_S
     group.nomination_back_off_s = min(max(group.nomination_back_off_s * 2, first_s), LONGEST_S)
     group.nominates_at_s = now_s + group.nomination_back_off_s

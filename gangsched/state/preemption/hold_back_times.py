@@ -1,4 +1,4 @@
-"""Which group may hold lower-priority groups back from the nodes that it may use (semantics V27).
+"""Holding back: which group keeps lower-priority groups off the nodes that it may use (semantics V27).
 
 Invariant: at most one group does so: the highest-ranked waiting group that may preempt and has time left. A group has
 `hold_back_s` in total, from the start of its wait until it starts or is gone. The groups of a namespace and priority
@@ -60,7 +60,7 @@ class HoldingBack:
         return {group.id for group in self._waiting}
 
     def wait(self, group: GroupRecord, namespaces: Iterable[str], where: HeldBack, now_s: float) -> None:
-        """Record that a group of these namespaces waits for room which it may preempt."""
+        """Record that a group of these namespaces waits for room that it may get by preemption."""
         until_s = now_s + self._hold_back_s
         shares_s = [self._share_until_s.setdefault((each, where.right), until_s) for each in namespaces]
         if group.holds_back_until_s is None:
@@ -69,7 +69,9 @@ class HoldingBack:
         self._waiting.add(group)
 
     def end(self, group: GroupRecord, *, started: bool = False) -> None:
-        """Record that the group no longer waits for such room. If it has `started` (or is gone), its time is reset."""
+        """Record that the group no longer waits for room that it may get by preemption. If it has `started` (or is
+        gone), its time is reset.
+        """
         self._waiting.discard(group)
         group.holds_back = None
         if started:

@@ -40,7 +40,9 @@ def changed(record: NominationRecord, registry: Registry, victims: Set[str]) -> 
 
 
 def needless(record: NominationRecord, members: MemberStore, room: Room, places: Sequence[Placement]) -> list[str]:
-    """Find victims that are no longer needed, most expensive units first. `room` treats them as staying afterwards."""
+    """Find victims that are no longer needed, most expensive units first. Afterwards `room` counts these victims as
+    staying.
+    """
     spared: list[str] = []
     served = {each.node for each in places if each.pod.claims_devices}
     for unit in _units(record):

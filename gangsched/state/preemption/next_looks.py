@@ -1,7 +1,7 @@
 """When each nomination is checked next: at once after a change, at its deadline, or when a vacant place expires.
 
-Invariant: a nomination has one such time, so no turn scans all nominations; and no turn checks more than
-`CHECKED_AT_ONCE`, those that changed first before the others.
+Invariant: a nomination has one such time, so no turn scans all nominations; and a turn checks at most `CHECKED_AT_ONCE`
+nominations, in the order in which they changed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ CHECKED_AT_ONCE = 50
 
 
 class NextLooks:
-    """By the id of a nomination; times are in monotonic seconds."""
+    """The next checks, by the id of the nomination; times are in monotonic seconds."""
 
     def __init__(self) -> None:
         self.timers = Timers()

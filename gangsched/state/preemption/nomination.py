@@ -114,7 +114,7 @@ class NominationRecord:
 
     @property
     def lowest_priority(self) -> int:
-        """The lowest priority of its members, for which the most other nominations count."""
+        """The lowest priority of its members, at which the largest number of other nominations restricts it."""
         return min((nominee.pod.priority for nominee in self.nominees.values()), default=0)
 
     @property
@@ -134,11 +134,12 @@ class NominationRecord:
 
     @property
     def marked_first(self) -> Collection[Victim]:
-        """The victims that must be marked before the first of them is evicted, so that a restart knows them (V13, V24).
+        """The victims that must be marked before any victim is evicted, so that a restart can restore the nomination
+        (V13, V24).
 
-        Single pods need no mark: if only half of them are evicted, no gang is below its minimum, and the next process
-        chooses the others again, since fewest are left to evict where pods are gone. That saves a write and a watch
-        event per victim in waves that the API server limits. Only marked pods may be deleted.
+        Single pods need no mark: if only some of them are evicted, no gang is below its minimum, and the next process
+        chooses the remaining ones again, since the fewest evictions are missing there. This saves a write and a watch
+        event per victim when the API server is the bottleneck. Only marked pods may be deleted.
         """
         singly = all(victim.kind is UnitKind.POD for victim in self.victims.values())
         return () if singly and not self.breaks_budgets else self.victims.values()
@@ -150,7 +151,7 @@ class NominationRecord:
 
     @property
     def holds(self) -> Refusal | None:
-        """Why its group may not start yet: the start would cancel evictions that are not sent (V11)."""
+        """Why its group may not start yet: a start would cancel evictions that are not sent yet (V11)."""
         return preempting.evicting() if self.unanswered else None
 
     def of(self, fate: Fate) -> list[str]:
@@ -168,7 +169,7 @@ class NominationRecord:
         self.unanswered.discard(uid)
 
     def remove(self, uid: str) -> Victim:
-        """Drop a victim, which is kept or left to another nomination."""
+        """Drop a victim that stays, or that another nomination evicts."""
         del self.fates[uid]
         self.unanswered.discard(uid)
         return self.victims.pop(uid)

@@ -1,8 +1,9 @@
 """The members for which a nomination reserves nodes, as the group changes (semantics V12).
 
-Invariant: pure functions. A pod that replaces a member of the same shape gets its node, and so does a nominee whose own
-node such a member uses. If the minimum becomes smaller, or members get room elsewhere, fewer members are nominated. A
-nominee may be vacant (without a pod) for a short time, since controllers take time to replace a pod.
+Invariant: pure functions. A pod that replaces a member of the same shape gets the member's node. If a member of the
+same shape uses the node of a nominee, the two exchange their nodes. If the minimum becomes smaller, or members get room
+elsewhere, fewer members are nominated. A nominee may be vacant (without a pod) for a short time, since controllers take
+time to replace a pod.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ def waiting(group: GroupRecord, registry: Registry) -> dict[str, Member]:
 
 
 def started_together(group_id: str, registry: Registry) -> list[Member]:
-    """The started members that are evicted with their group: not those of gangs that are disrupted singly (V6)."""
+    """The started members that are evicted with their group; members of gangs that are disrupted pod by pod are left
+    out (V6).
+    """
     gangs = [each for each in registry.groups[group_id].gangs if not registry.view(each).disrupted_singly]
     return [member for gang_id in gangs for member in registry.gangs[gang_id].of(*STARTED)]
 
@@ -80,9 +83,9 @@ def is_short(nominees: Mapping[str, Nominee], group: GroupRecord, registry: Regi
 
 
 def chosen_gangs(group: GroupRecord, have: Container[str], registry: Registry) -> tuple[str, ...]:
-    """The gangs that a nomination is for: in a tree, the gangs in `have` and those that have started.
+    """The gangs that a nomination is for: in a tree, the gangs in `have` and the gangs that have started.
 
-    Empty if these are not the minimum of the tree.
+    Empty if these gangs do not reach the minimum of the tree.
     """
     if group.tree is None:
         return group.gangs

@@ -84,7 +84,7 @@ class Preemptions:
         self._is_restored = False
 
     def due(self, now_s: float, wall_s: float) -> list[Action]:
-        """Update nominations before a plan; the first call restores those of an earlier process (V24)."""
+        """Update nominations before a plan; the first call restores the nominations of an earlier process (V24)."""
         # Before anything is restored: this look sets the wall clock by which deadlines are converted.
         before_s = self.nominations.offset_s
         actions = self.nominations.look(now_s, wall_s)
@@ -177,7 +177,7 @@ class Preemptions:
         self.nominations.changed(group.id)
 
     def indexes(self) -> Iterator[tuple[str, Set[str], Callable[[GroupRecord], bool]]]:
-        """Each index with the groups that are in it and those that should be, for validation."""
+        """For validation: each index with its groups, and a predicate for the groups that should be in it."""
         yield "lowest", {group.id for group in self._lowest}, lambda group: group.is_lowest
         yield "holding back", self.holding_back.groups(), lambda group: group.holds_back is not None
 
@@ -223,7 +223,7 @@ class Preemptions:
             self._queue.wake_at(group.id, group.nominates_at_s if group.nominates_at_s is not None else now_s)
 
     def answer(self, answer: PreemptionAnswer, now_s: float) -> tuple[RecordEvent, ...]:
-        """Apply an answer of the API server; return Events that must be written whatever is decided later."""
+        """Apply an answer of the API server; return Events that must be written regardless of later plans."""
         match answer:
             case PreemptionPrepared():
                 self.nominations.prepared(answer)

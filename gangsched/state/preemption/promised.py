@@ -194,7 +194,8 @@ class Promised:
     def follow(self) -> None:
         """Distribute the free room again among the places on nodes whose pods or promises changed since the last call.
 
-        Once for all changes: hundreds of nominations that begin and end in one plan are on the same nodes.
+        All changes are handled in one call, because one plan may begin and end hundreds of nominations on the same
+        nodes.
         """
         if not self._resting:
             self._shared = None
@@ -245,7 +246,9 @@ class Promised:
         return room
 
     def unplaced(self, record: NominationRecord, nodes: Set[str] = frozenset()) -> list[Placement]:
-        """Members without room of their own yet; only those nominated to `nodes`, if given."""
+        """Nominated members that have no room of their own yet; if `nodes` are given, only members nominated to
+        them.
+        """
         there = [nominee for node in nodes for nominee in record.nominees_on.get(node, ())]
         placements = [each.placement for each in there if each.vacant_s is None] if nodes else record.placements
         return [each for each in placements if not self._members.node_of(each.pod.uid)]

@@ -38,10 +38,10 @@ def restore(
     *,
     breakable: Budgets,
 ) -> list[Action]:
-    """Restore nominations, those of the highest rank first, and clear what is left of others.
+    """Restore nominations in the order of rank, and clear the remaining writes of nominations that cannot be restored.
 
-    `breakable` are the PodDisruptionBudgets that may be violated, as the setting `last_resort` permits. Whether a set
-    of victims violates a budget is not stored; it does if more of them remain than the budget allows now.
+    `breakable` are the PodDisruptionBudgets that may be violated, as the setting `last_resort` permits. It is not
+    stored whether victims violate a budget; they do if more of them remain than the budget allows now.
     """
     left = _Left(nominations, members, cluster, registry, wall_s, breakable)
     groups = [group for group in registry.groups.values() if left.nominated(group)]

@@ -90,7 +90,9 @@ class Room:
         return all(self._keeping[node] for node in nodes)
 
     def admits(self, places: Sequence[Placement]) -> str:
-        """Why Filter rejects one of these members on its node now, if placed one after the other; "" if none."""
+        """Why Filter now rejects one of these members on its node, when they are placed one after the other; "" if it
+        accepts all.
+        """
         self._fill(places)
         # If only room counts, all are in the ledger already, and their order does not matter.
         if self._ledger.only_room_counts([each.pod for each in places]):
@@ -109,8 +111,9 @@ class Room:
     def gives_way(self, claim: RoomClaim, places: Sequence[Placement]) -> RoomClaim:
         """Return the nomination to drop because not all `places` of `claim` fit, and free its nodes in the ledger.
 
-        It is the first one without which the others fit, in the order of lowest priority, then youngest. The youngest
-        is not simply dropped, because that would not help while its victims still run.
+        Nominations are tried by lowest priority, then the youngest first; the result is the first one whose removal
+        lets the others fit. The youngest is not dropped unconditionally, because this does not help while its victims
+        still run.
         """
         in_the_way = [each for each in places if not self._fits(claim, each)]
         if any(not self._is_open(each) for each in in_the_way):

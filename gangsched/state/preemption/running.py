@@ -69,8 +69,8 @@ class CoveredPods:
                 self._new_pods[now.pod.uid] = now
 
     def read(self, budgets: Budgets, most: int = COMPARED_PER_LOOK) -> bool:
-        """Compare some of the remaining pods with these budgets, `most` times at most; return whether none remains and
-        this call compared only a few, so that the turn has time for a decision.
+        """Compare some of the remaining pods with these budgets, at most `most` times. True if no pod remains and this
+        call compared so few that the turn has time for a decision.
         """
         # By identity: `DisruptionBudgets.snapshot` is one object, and one tuple per namespace, until something changes.
         if budgets is not self._budgets:

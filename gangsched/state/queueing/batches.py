@@ -33,10 +33,10 @@ class Batches:
         self._known: set[str] = set()  # those in `_rest`
 
     def next(self, ready: Set[str], always: Callable[[], Set[str]], looked_at: Set[str], now_s: float) -> Set[str]:
-        """Groups for the next plan: those that are `always` included, those that have become ready, then others in
-        order.
+        """Groups for the next plan: the groups that are `always` included, groups that have become ready, then others
+        in order.
 
-        Groups that the last plans `looked_at` follow once all others have been decided (decision 8).
+        Groups in `looked_at`, which the last plans examined, follow once all others have been decided (decision 8).
         """
         self.units = 0
         # Few enough to sort in every plan, so that no order has to be remembered.

@@ -1,4 +1,4 @@
-"""Parked groups, indexed by the shapes that they need room for, and the labels of one domain for it (semantics Q3).
+"""Parked groups, indexed by the shapes for which they need room, and by the labels of its domain (semantics Q3).
 
 Invariant: an event costs a few column comparisons, and one evaluation per shape that fits on a node with freed room.
 Groups are woken up in queue order while the room suffices for them, a few shapes at a time. Once these were decided and
@@ -253,8 +253,8 @@ class Parked:
         """The first groups to wake up after room was freed on these nodes; `next_to_wake` returns the following ones.
 
         `pods_changed`: pods moved, or nodes changed labels. A shape is helped if one of its pods fits on a freed node,
-        or if it depends on other pods and those changed. `heads` are woken up if there is room for them, because
-        reserved room is for them.
+        or if it depends on other pods and these changed. `heads` are woken up if there is room for them, because
+        reserved room counts for them.
         """
         # Shapes of the last event may still be pending, and their nodes are freed as well.
         self._freed = freed | self._freed if self.has_pending else set(freed)
@@ -315,7 +315,7 @@ class Parked:
         return may_be and (not kind.required or self._copies(kind, snapshot) > 0)
 
     def tried(self, group: GroupRecord, *, kept_from: tuple[int, Stay] | None = None) -> list[NeededRoom]:
-        """Record that a group was decided or is gone; return the rooms whose next groups may use what it left.
+        """Record that a group was decided or is gone; return the rooms whose next groups may use what this group left.
 
         The group may have used less room than it was woken up for, or other room, such as room promised to it alone.
         `kept_from`: (pods, Stay) of a group that only reservations refused. They also refuse groups that need at least

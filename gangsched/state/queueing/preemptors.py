@@ -1,10 +1,10 @@
-"""Groups that wait for room which they may preempt; other events than freed room also wake them up (semantics V25).
+"""Groups that may get room by preemption, and are therefore woken up not only by freed room (semantics V25).
 
 Invariant: a preemptor is examined again within `EVERY_S` of a change on a node that could hold one of its pods if it
 were empty, or on which others are held back for it. Changes are those of a pod, a nomination, a budget or the node
 itself, or that a pod has become old enough to be evicted. Of equal preemptors (a *kind*) only the first in rank is
-examined, because a change that does not help it helps none behind it. So an event costs one check per kind, and there
-are at most `AT_ONCE` examinations per second, however many groups wait.
+examined, because a change that does not help the first does not help the others. So an event costs one check per kind,
+and there are at most `AT_ONCE` examinations per second, however many groups wait.
 """
 
 from __future__ import annotations

@@ -49,8 +49,8 @@ class Queue:
     def __init__(self, groups: Mapping[str, GroupRecord], *, unattended: bool = False) -> None:
         """`groups` are the records of all groups.
 
-        `unattended`: nobody reads messages and no event is ever missed, as in a simulation. Then groups are looked at
-        again only when something could help them.
+        `unattended`: nobody reads messages and no event is ever missed, as in a simulation. Then a group is evaluated
+        again only after a change that could help it.
         """
         self._groups = groups
         self._unattended = unattended
@@ -88,10 +88,11 @@ class Queue:
         kept: bool = False,
         cause: QueueCause = QueueCause.DECIDED,
     ) -> None:
-        """Park a group that was refused (or needs nothing more). Only room for `needs` can help it; none can if empty.
+        """Park a group that was refused (or needs nothing more). Only room for `needs` can help it; if `needs` is
+        empty, no room can.
 
-        It was refused on `snapshot`, and `rank` is its place in the order. `kept`: only reservations refused it, and
-        they would also refuse any group that needs as many pods of the same shape and passes no more reservations.
+        The group was refused on `snapshot`, and `rank` is its place in the order. `kept`: only reservations refused it;
+        they also refuse any group that needs as many pods of the same shape and passes no more reservations.
         """
         record = self._groups[group]
         self._become(record, cause)
@@ -102,8 +103,8 @@ class Queue:
         self.parked.add(record, needs, rank, snapshot, stay=stay)
 
     def back_off(self, group: str, now_s: float) -> None:
-        """Back off after a failed bind: retry after 1 s, doubling up to 10 s until `succeeded`, each time less up to
-        `SPREAD` of it.
+        """Back off after a failed bind: retry after 1 s, doubling up to 10 s until `succeeded`, each delay shortened by
+        a part of up to `SPREAD`.
 
         Failures during the back-off belong to the same fault and change nothing.
         """
@@ -166,7 +167,7 @@ class Queue:
             timers.drop(group.id)
 
     def ready(self, now_s: float) -> set[str]:
-        """The groups to plan now, including those that the safety net makes due."""
+        """The groups to plan now, including groups that have been parked for `SAFETY_NET_S`."""
         self._now_s = now_s
         if now_s - self._oldest_parked_s() >= self._sweep_every_s:
             # With it those that would be next, so that there are two sweeps a minute however many groups wait.
@@ -208,9 +209,9 @@ class Queue:
             self.activate(group, QueueCause.ROOM_FREED)
 
     def wake_behind(self, snapshot: Snapshot, heads: Set[str] = frozenset()) -> None:
-        """Activate the groups behind those that were woken up and decided since the last call.
+        """Activate the groups behind groups that were woken up and decided since the last call.
 
-        Room that was refused to these may be reserved for one of the `heads`.
+        Room that was refused to the decided groups may be reserved for one of the `heads`.
         """
         passed, self.passed = self.passed, set()
         for group in self.parked.behind(passed, snapshot, heads=heads):
@@ -268,7 +269,7 @@ class Queue:
         }
 
     def indexes(self) -> Iterator[tuple[str, Set[str], Callable[[GroupRecord], bool]]]:
-        """Each index with the groups that are in it and those that should be, for validation."""
+        """For validation: each index with its groups, and a predicate for the groups that should be in it."""
         yield "active", self._active, lambda group: group.queue is QueueState.ACTIVE
         yield "parked", self.parked.groups.keys(), lambda group: group.queue is QueueState.PARKED
         yield "parked by room", self.parked.by_room(), lambda group: bool(group.needs)

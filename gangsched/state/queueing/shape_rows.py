@@ -1,4 +1,4 @@
-"""Requests of shapes as rows, so that a few column comparisons find which of thousands of shapes fit.
+"""Requests of shapes as rows, so that a few column comparisons find the shapes that fit among thousands.
 
 Invariant: exact integers, no clock. Only resources are compared, so a shape that does not fit here fits nowhere; the
 caller checks eligible nodes afterwards. Rows are ordered by the first group that needs each shape, so the next shape is
@@ -29,7 +29,7 @@ SUMMED_NODES = 50_000
 class ShapeRows:
     """`requests[row][resource]`; unused rows request more than any node offers.
 
-    A room is pending from when something was freed there until it is evaluated.
+    A room is pending from the moment at which capacity for it is freed until it is evaluated.
     """
 
     def __init__(self) -> None:

@@ -1,8 +1,8 @@
 """The status of CompositePodGroups and of PodGroups with sub groups, derived from the decisions about their trees
 (semantics E3, I9).
 
-Invariant: pure functions. Kubernetes defines one condition, which stays True once it is (KEP-6012); a kind with phases
-has these, and the counts of all pods below it.
+Invariant: pure functions. Kubernetes defines one condition, which never changes back from True (KEP-6012). A kind with
+phases also gets its phase and the counts of all pods below it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ INVALID = "Invalid"
 
 
 def composites(group: GroupRecord, registry: Registry) -> Iterator[tuple[str, Composite | None]]:
-    """The composites with an object on which a group is reported, by id: those of its tree, or those above a refused
+    """By id, the composites with an object for the report about a group: all of its tree, or the ones above a refused
     gang.
     """
     if group.tree is not None:

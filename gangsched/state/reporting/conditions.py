@@ -43,9 +43,7 @@ class PodCondition:
 def pod_conditions(
     record: GangRecord, gang: Gang, verdict: Verdict, faults: Sequence[str]
 ) -> Iterator[tuple[Pod, PodCondition]]:
-    """Yield the condition of every waiting pod. If a pod has no other reason, its reason is in `faults` of its
-    group.
-    """
+    """Yield the condition of every waiting pod. A pod without a reason of its own gets the `faults` of its group."""
     waiting = [*gang.pending, *gang.retry, *gang.later, *(placement.pod for placement in (*gang.kept, *gang.held))]
     notes = dict(verdict.notes)
     of_gang: Refusal | None = verdict.of_gang(gang.id)

@@ -65,7 +65,7 @@ class Pending:
 
 class PendingCount:
     """Keeps `Pending` up to date by recounting only changed groups, because a scrape must not count 50,000 waiting
-    ones.
+    gangs.
     """
 
     def __init__(self, registry: Registry) -> None:

@@ -1,6 +1,6 @@
 """Reports: what has changed since the last report, and when the next one is due (semantics E1-E4).
 
-Invariant: a verdict is reported once it has not changed for `settle_s`, or at once if it nominates, and only if it
+Invariant: a verdict is reported once it has not changed for `settle_s`, or at once if it nominates pods, and only if it
 differs from the last report. If only counts change, the report is written no more often than its text allows. Reports
 never change a decision. The texts come from `conditions`, `status` and `gang_events`.
 """

@@ -62,12 +62,12 @@ class ReservationReports:
         self._told.discard(group)
 
     def indexes(self) -> Iterator[tuple[str, Set[str], Callable[[GroupRecord], bool]]]:
-        """Each index with the groups that are in it and those that should be, for validation."""
+        """For validation: each index with its groups, and a predicate for the groups that should be in it."""
         yield "told reserved", {group.id for group in self._told}, lambda group: group.told_reserved is not None
 
     def completed(self, verdict: Verdict, namespace: str, *, wall_s: float) -> Verdict:
-        """The verdict as reported in this namespace: refusals end with the reservation, or with the reason why there is
-        none.
+        """The verdict as reported in this namespace: refusals end with the reservation, or with the reason why the
+        group has no reservation.
         """
         if verdict.reason is not Reason.UNSCHEDULABLE:
             return verdict

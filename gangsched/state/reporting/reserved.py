@@ -51,7 +51,9 @@ def _what(reserved: Reserved) -> tuple[object, ...]:
 
 
 def with_tail(verdict: Verdict, said: str) -> Verdict:
-    """Append `said` to every refusal of the verdict for lack of room; reasons and messages stay the same (E1)."""
+    """Append `said` to the text of every refusal of the verdict for lack of room; reason and stable message do not
+    change (E1).
+    """
     return replace(
         verdict,
         told=_longer(verdict.told, said),

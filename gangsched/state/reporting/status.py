@@ -54,7 +54,7 @@ class Counts:
 
 
 def counts(record: GangRecord) -> Counts:
-    """Count the members; `scheduled` are those that were bound, including ended ones.
+    """Count the members; `scheduled` is the number of members that were bound, including ended ones.
 
     Terminating members do not count, as in P1, because a pod on a dead node stays terminating as long as the node is
     dead.
@@ -134,7 +134,7 @@ def status(
 
 
 def with_phase(count: Counts, phase: str, conditions: tuple[Condition, ...]) -> dict[str, object]:
-    """The status of another project's kind, which has no more than this; its conditions have no generation."""
+    """The status of another project's kind: phase, counts and conditions without a generation."""
     told = tuple(each.model_copy(update={"observed_generation": None}) for each in conditions)
     counted = PodGroupStatus(running=count.running, succeeded=count.succeeded, failed=count.failed, conditions=told)
     return {"phase": phase, **counted.to_dict()}
@@ -169,7 +169,7 @@ def _facts(
 
 
 def as_conditions(facts: Mapping[str, Fact], pod_group: PodGroup, wall: str) -> list[Condition]:
-    """The conditions of an object that state these facts, by type."""
+    """The conditions of an object, one for each of these facts, which are keyed by type."""
     return [
         Condition(
             type=kind,

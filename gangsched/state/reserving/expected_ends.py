@@ -1,6 +1,6 @@
 """When the pods that take room are expected to end (semantics H2).
 
-Invariant: results are those of the current members and PodGroups at the given wall-clock second. Only nodes with a
+Invariant: results follow from the current members and PodGroups at the given wall-clock second. Only nodes with a
 change, or with an expected end that has passed, are read again, on demand. Pods that end with their node (DaemonSets,
 static pods) are left out, because their room never becomes free for other pods.
 """
@@ -66,7 +66,7 @@ class ExpectedEnds:
         self._accelerated: WeakKeyDictionary[Shape, bool] = WeakKeyDictionary()
 
     def __len__(self) -> int:
-        """The occupants that are remembered."""
+        """Number of stored occupants."""
         return sum(map(len, self._on.values()))
 
     def occupants(self, wall_s: float) -> Mapping[str, Sequence[Occupant]]:
@@ -104,7 +104,7 @@ class ExpectedEnds:
         return self._passes_s + self._late_s
 
     def take_news(self) -> News:
-        """Changes of these pods since the last call."""
+        """Changes of occupants since the last call."""
         news, self._news = self._news, News()
         return news
 

@@ -56,7 +56,7 @@ class Fences:
         self._counted_on: tuple[Collection[Reserved], Snapshot] | None = None
 
     def look(self, standing: Collection[Reserved], now_s: float) -> None:
-        """Add up the idle time of accelerators until now, and record which are idle."""
+        """Add up the idle time of the fences' accelerators until now, and record which ones are idle."""
         before, self._fences = self._fences, {}
         if not any(each.is_fence for each in standing):
             return
@@ -80,7 +80,7 @@ class Fences:
         return {group: why for group, fence in self._fences.items() if (why := self._why(fence, wall_s)) is not None}
 
     def next_s(self) -> Iterator[float]:
-        """By fence, the time at which it ends if there is no event."""
+        """Yield the time at which each fence ends if no event occurs before."""
         for fence in self._fences.values():
             idle_s = fence.seen_s + max(self._may_idle_s(fence), 0.0)
             yield min(fence.empty_s + EMPTY_S, fence.since_s + self._limits.fence_age_s, idle_s)

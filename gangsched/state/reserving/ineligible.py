@@ -1,9 +1,9 @@
-"""Groups that cannot be heads for a reason of their own: too young, or larger than the empty cluster (semantics H3).
+"""Groups that cannot be heads because they are too young, or larger than the empty cluster (semantics H3).
 
 Invariant: the reasons do not depend on reservations or running pods. A group that is too young becomes eligible at a
-known time; one that is too large, once a node that takes one of its pods is new, replaced or offers more. Groups that
-are too large are compared with nodes at most twice a minute, because koordlet and device plugins write `allocatable`
-frequently.
+known time; a group that is too large, once a node that takes one of its pods is added, replaced or offers more. Groups
+that are too large are compared with nodes at most twice a minute, because koordlet and device plugins write
+`allocatable` frequently.
 """
 
 from __future__ import annotations
@@ -84,8 +84,8 @@ class Ineligible:
         return found
 
     def next_s(self, behind_s: float) -> Iterable[float]:
-        """Monotonic time at which the ineligibility of the next group ends by itself; `behind_s` is added to epoch
-        seconds to get monotonic ones.
+        """Monotonic time at which the ineligibility of the next group ends without an event; adding `behind_s` converts
+        epoch seconds to monotonic seconds.
         """
         if self._waits and self._ineligible:
             yield self._compared_s + COMPARED_EVERY_S

@@ -25,9 +25,9 @@ from gangsched.state.queueing.parked import minds_pods
 class News:
     """Changes of running pods since the last call.
 
-    `earlier`: by node, the latest expected end of the pods that left early. `anywhere`: one of these may have excluded
-    pods from other nodes, too. `emptied`: a node became empty. `left` are ids of groups, or keys of pods, that left
-    nodes.
+    `earlier`: by node, the latest expected end of the pods that left early. `anywhere`: a pod that left early may have
+    excluded pods from other nodes, too. `emptied`: a node became empty. `left` are ids of groups, or keys of pods, that
+    left nodes.
     """
 
     earlier: dict[str, float] = field(default_factory=dict)

@@ -1,8 +1,8 @@
 """Backfilled groups that have exceeded their declared run time and may be evicted for it (semantics H11).
 
 Invariant: only groups that used reserved room because of their declared run time may be evicted, only in favour of the
-groups whose reservations they used, and only once they exceed the run time by a tenth and by at least `after_s`. The
-set is kept in memory only, so after a restart no group is evicted for it.
+groups whose reservations they used, and only once they exceed the run time by a tenth and by at least `after_s`. These
+groups are stored in memory only, so a restart forgets them, and they are not evicted.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Invariant: plans make decisions, and this module stores them. It reads no members or groups while no group waits for
 room. Reservations are recomputed at most once a second after a change that could let a head start earlier; each plan
-detects by itself which reservations cannot be kept. A reservation that ends or shrinks wakes up the groups that it kept
-out (Q3).
+detects which reservations can no longer be kept. When a reservation ends or shrinks, the groups that it kept out wake
+up (Q3).
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class StandingReservations:
     ) -> None:
         """Record that pods or nodes changed; a head that the `freed` nodes may help is tried before other groups.
 
-        `snapshot` is without holds; heads that are `evicting` may have more room than it shows (H11).
+        `snapshot` is without holds; heads that are `evicting` may have more room than `snapshot` shows (H11).
         """
         self._moved = True
         for each in self.standing if freed else ():
@@ -362,7 +362,7 @@ class StandingReservations:
         return self.rank(self._registry.group(group_id, now_s)) if group_id in self._registry.groups else ()
 
     def indexes(self) -> Iterator[tuple[str, Set[str], Callable[[GroupRecord], bool]]]:
-        """Each index with the groups that are in it and those that should be, for validation."""
+        """For validation: each index with its groups, and a predicate for the groups that should be in it."""
         yield "waiting for room", self.waiting.ids(), lambda group: group.awaits_room
         yield "ineligible", self._ineligible.ids(), lambda group: group.entitlement is Entitlement.INELIGIBLE
         yield "examined", {group.id for group in self._examined}, lambda group: group.not_reserved is not None

@@ -1,7 +1,8 @@
 """Waiting: groups refused for room, in the order in which they may be heads (semantics H3, H4).
 
 Invariant: a group is here from a refusal for room until its next verdict, or until it is gone. The order is Q1's with
-the age of H4. To find the first few groups, only one group per namespace is examined, however many wait behind it.
+the age of H4. To find the first few groups, only one group per namespace is compared, however many wait behind that
+group.
 """
 
 from __future__ import annotations
