@@ -1,5 +1,5 @@
-"""Start-up: settings in, exit code out. The first lists are requested while the packages that plan are still being
-imported.
+"""Start-up: settings in, exit code out. The first LIST requests are sent while the packages for planning are still
+being imported.
 
 Invariant: only `kube` is imported here, because start-up time counts: after a crash nothing is scheduled until start-up
 is over, and half of it is imports (docs/performance.md). The daemon itself, `gangsched.daemon`, is imported in a thread
@@ -123,8 +123,8 @@ async def schedule(
 ) -> None:
     """Start the informers, and run one daemon per term of leadership, until `stopping` is set.
 
-    `no_preemption` names the permission that preemption lacks; `extends`: claims may be made for extended resources.
-    `follow` is explained in `PodGroupInformer`.
+    `no_preemption` names the permission that is missing for preemption; with `extends`, claims may be created for
+    extended resources. `follow` is explained in `PodGroupInformer`.
     """
     async with asyncio.TaskGroup() as group:
         informers = Informers(

@@ -91,10 +91,11 @@ class Daemon:
         extends: bool = True,
         runtime: Runtime | None = None,
     ) -> None:
-        """`informers` run already; `stopping` is set to end the daemon. Without `leadership` it always leads.
+        """`informers` are already running; setting `stopping` ends the daemon. Without `leadership` the daemon always
+        leads.
 
-        `no_preemption` is the right that it lacks; `extends`: it may make claims for extended resources. Without
-        `runtime` it goes by the clocks of the machine.
+        `no_preemption` names the permission that is missing for preemption; with `extends`, claims may be created for
+        extended resources. Without `runtime` the daemon uses the machine's clocks.
         """
         self.settings = settings
         self.informers = informers
@@ -153,8 +154,8 @@ class Daemon:
     async def run(self, undecided: Sequence[Undecided] = ()) -> tuple[Undecided, ...]:
         """Run until `stopping` is set or the Lease is lost. Raises the exception of a part that failed.
 
-        `undecided` are the binds of an earlier daemon whose results are unknown because it lost the Lease; returns
-        those of this daemon.
+        `undecided` are binds whose results an earlier daemon did not learn before it lost the Lease; returns this
+        daemon's own such binds.
         """
         gc.set_threshold(*GC_THRESHOLDS)
         gc.freeze()  # what the imports made stays for good

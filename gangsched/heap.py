@@ -1,4 +1,4 @@
-"""Return free memory to the system: that of the C library, in one heap for all threads, and that of Python.
+"""Return free memory of the C library and of Python to the system; all threads share one heap of the C library.
 
 Invariant: no memory in use is freed. Without this module three kinds of memory would grow for an hour. glibc returns
 free memory only from the end of its heap, while TLS buffers, bodies and arrays leave gaps between objects that stay.
@@ -72,9 +72,7 @@ def _generation(turn: int) -> int:
 
 
 def set_options() -> None:
-    """Make glibc map large blocks separately, whatever was freed before, and use one heap for all threads created
-    later.
-    """
+    """Make glibc always map large blocks separately, and use one heap for all threads created later."""
     mallopt = _c_library().mallopt
     mallopt(M_MMAP_THRESHOLD, APART_BYTES)
     mallopt(M_ARENA_MAX, 1)

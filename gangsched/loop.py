@@ -77,7 +77,7 @@ class Ports:
 
 
 class Loop:
-    """The loop. `inbox` receives every message; `run` returns only after `stop`."""
+    """The scheduling loop. `inbox` receives every message; `run` returns only after `stop`."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class Loop:
         ready: Callable[[], bool],
         leads: Callable[[], bool] = lambda: True,
     ) -> None:
-        """No plan is made before `ready()`, which must stay true from then on, or while not `leads()`."""
+        """Plans are made only while `ready()` and `leads()` are true; once true, `ready()` must stay true."""
         self._state = state
         self._ports = ports
         self._metrics = metrics

@@ -2,7 +2,7 @@
 
 Invariant: an option is derived from the field of `Settings` alone. The value of an option is a text, which `settings`
 parses and validates like the value of an environment variable. No setting is a secret: credentials are in the
-kubeconfig, of which only the path is a setting.
+kubeconfig, and only its path is a setting.
 """
 
 from __future__ import annotations

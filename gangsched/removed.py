@@ -1,7 +1,7 @@
 """Removed settings and their replacements.
 
 Invariant: a removed name is never reused with another meaning, and setting it fails with a hint. `configuration`,
-`options` and the schema of the chart's values look for them.
+`options` and the schema of the chart's values read this table.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """A turn: preparations, the plan and its commit, in the same order for all callers.
 
-Invariant: the daemon's loop, `gangsched simulate` and the tests' `World` share it, so that none leaves out a step or an
-argument. The caller reads the clocks and carries out the actions:
+Invariant: the daemon's loop, `gangsched simulate` and the tests' `World` share this code, so that no caller leaves out
+a step or an argument. The caller reads the clocks and carries out the actions:
 
-1. Bind members whose claims are bound. 2. Report pods that have run longer than declared. 3. Update the queue. 4.
-Update nominations by the API server's answers, and restore those of an earlier process. 5. Plan the ready groups. 6.
+1. Bind members whose claims are bound. 2. Report pods that have run longer than declared. 3. Update the queue. 4. Apply
+the API server's answers to nominations, and restore the nominations of an earlier process. 5. Plan the ready groups. 6.
 Commit on exactly the state that the plan was made from.
 """
 
@@ -41,7 +41,7 @@ class Decided:
 
 
 def prepare(state: SchedulingState, now_s: float, wall_s: float, *, most_new: float = math.inf) -> Prepared:
-    """Do steps 1 to 4; `most_new` is the work for new gangs, in units of `Registry.refresh`."""
+    """Do steps 1 to 4; `most_new` limits the work for new gangs, in units of `Registry.refresh`."""
     claims = state.claims_due(now_s)
     overruns = state.overruns.due(now_s, wall_s)
     # Before the refresh: room that members to come no longer need may wake parked groups.
@@ -61,8 +61,8 @@ def plan_and_commit(
 ) -> Decided | None:
     """Do steps 5 and 6; None if there is nothing to decide. `clock` measures the plan, for metrics.
 
-    The work that the turn has spent on nominations and on ordering groups is deducted from the plan's, unless the plan
-    continues an unfinished group, which may need all of it.
+    The work that this turn has spent on nominations and on ordering groups reduces the plan's limit of work, unless the
+    plan continues an unfinished group, which may need the whole limit.
     """
     given = state.plan_input(now_s, wall_s)
     if given is None:

@@ -83,7 +83,7 @@ IDLE_S: Final = 600.0
 class Run:
     """The course of a job. `started_s` is the first time at which all its pods were bound, None if they never were.
 
-    `spans` are the run times of all its attempts; `preempted` of them ended by an eviction.
+    `spans` are the run times of all its attempts; `preempted` is the number of attempts that ended by an eviction.
     """
 
     job: Job
@@ -102,7 +102,7 @@ class Simulator:
     """One cluster and one list of jobs."""
 
     def __init__(self, nodes: Sequence[Node], jobs: Sequence[Job], settings: Settings | None = None) -> None:
-        """Settings count as they do for the daemon, as far as planning looks at them."""
+        """`settings` that affect planning have the same effect as in the daemon."""
         settings = settings or Settings()
         self.runs = [Run(job, unbound=len(job.pods)) for job in sorted(jobs, key=lambda job: (job.submit_s, job.name))]
         self.promises = Promises()

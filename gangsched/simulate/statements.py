@@ -1,4 +1,4 @@
-"""Declared run times in a simulation: as in the file, or as if all owners, or none, declared them.
+"""Declared run times in a simulation: as in the file, or as if all owners, or no owners, declared them.
 
 Invariant: only `Job.stated_s` changes; the real run time stays as in the file.
 """

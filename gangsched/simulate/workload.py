@@ -19,7 +19,7 @@ GANG_MARK = "pod-group.scheduling.sigs.k8s.io/name"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """`pods` are the shapes of its members; `submit_s` and `run_s` are seconds, from any epoch.
+    """`pods` are the shapes of its members; `submit_s` (from any epoch) and `run_s` are in seconds.
 
     `stated_s` is the run time that its owner declares, None for none.
     """

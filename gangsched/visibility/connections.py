@@ -1,4 +1,4 @@
-"""Connections: limits of their number and rate, and which of them may send HTTP requests.
+"""Connections: limits of their number and rate, and the check that allows a connection to send HTTP requests.
 
 Invariant: new connections are limited in number and rate, since a handshake blocks the event loop for a millisecond. A
 client without a certificate gets 401, and its request is not parsed (decision 0044).

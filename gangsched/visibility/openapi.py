@@ -263,8 +263,8 @@ def v3_index() -> Json:
 
 @lru_cache(maxsize=1)
 def v2() -> Json:
-    """The document /openapi/v2, without definitions, because clients read those in v3; the API server requires the
-    document.
+    """The document /openapi/v2, without definitions, because clients read definitions in v3; the API server requires
+    the document.
     """
     info = {"title": "gangsched visibility", "version": __version__}
     return {"swagger": "2.0", "info": info, "paths": {}, "definitions": {}}

@@ -1,6 +1,7 @@
 """Error answers of the API server as faults.
 
-Invariant: an error answer becomes an `ApiFault`, whatever its body, and an answer of another form `Malformed`.
+Invariant: an error answer becomes an `ApiFault` with any body; an answer that does not have the expected form becomes
+`Malformed`.
 """
 
 from __future__ import annotations

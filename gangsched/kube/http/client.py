@@ -46,7 +46,7 @@ class ApiClient:
     """Requests to one API server over keep-alive connections; close it, or use it as an async context manager."""
 
     def __init__(self, credentials: Credentials, *, now: Now = time.monotonic) -> None:
-        """`credentials` is loaded already; see `connect`."""
+        """`credentials` must be loaded already; see `connect`."""
         self.credentials = credentials
         self._now = now
         self._reloading = asyncio.Lock()

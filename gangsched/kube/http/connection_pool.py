@@ -36,9 +36,9 @@ class ConnectionPool:
     """One connection per request in flight; up to `IDLE_CONNECTIONS` stay open for later requests."""
 
     def __init__(self, client: ApiClient, *, fence: Fence | None = None) -> None:
-        """Credentials and address are those of `client`, which also handles unusual cases.
+        """The pool uses the credentials and address of `client`, which also handles unusual cases.
 
-        With a `fence` a write raises Fenced while that is closed, and has not left then.
+        While the write gate `fence` is closed, a write raises Fenced and is not sent.
         """
         self._client = client
         self._fence = fence
@@ -85,7 +85,7 @@ class ConnectionPool:
                 self._keep(connection)
 
     def close(self) -> None:
-        """Close idle connections; those in use are closed after their request."""
+        """Close idle connections; a connection in use is closed after its request."""
         idle, self._idle = self._idle, []
         for connection in idle:
             connection.close()

@@ -26,7 +26,9 @@ class Credentials:
     """
 
     def __init__(self, kubeconfig: str | None, *, now: Callable[[], float], context: str | None = None) -> None:
-        """`kubeconfig` is None for the pod's own service account; `context` is one of its contexts, not the current."""
+        """`kubeconfig` is None for the pod's own service account; `context` selects one of its contexts, by default the
+        current one.
+        """
         self.kubeconfig = kubeconfig
         self._context = context
         self.server = ""

@@ -76,8 +76,8 @@ class ApiFault(Fault):
 
 
 def is_replaced(fault: ApiFault) -> bool:
-    """Whether the named object is another one than the write expects (another uid), by a failed precondition or an
-    immutable field.
+    """Whether the object has another uid than the write expects, according to a failed precondition or an immutable
+    field.
     """
     precondition = fault.status == CONFLICT and "UID in precondition" in fault.message  # no object's name has capitals
     return precondition or any(cause.field == "metadata.uid" for cause in fault.causes)

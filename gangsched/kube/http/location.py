@@ -26,7 +26,7 @@ def expanded(path: str) -> Path:
 def kubeconfig_path(given: Path | None) -> str:
     """The kubeconfig to use: the given one, else $KUBECONFIG (which may join several), else ~/.kube/config.
 
-    Raises Misconfigured when none of its files exists.
+    Raises Misconfigured if no such file exists.
     """
     text = str(given) if given is not None else os.environ.get("KUBECONFIG") or "~/.kube/config"
     paths = [text] if given is not None else text.split(os.pathsep)

@@ -13,7 +13,8 @@ their own write is refused if the object has changed since. Clock speeds may dif
 Two rules are stricter than in client-go. First, a missing Lease does not count as released, because it may have been
 deleted while its holder still writes. So a process that creates the Lease holds and renews it at once, but leads only
 `duration_s` after it has seen the Lease stored, unless it was the holder all along. Second, a record with this
-process's identity counts as its own only if this process wrote it, because two processes may have the same identity.
+process's identity counts as this process's own only if this process wrote it, because two processes may have the same
+identity.
 """
 
 from __future__ import annotations

@@ -77,8 +77,9 @@ def decode_pod(
 ) -> Pod | None:
     """The pod, or None for one that ended and has no gang. Raises DecodeFault.
 
-    `condition` is set only for unbound pods of this scheduler, which without `names` are all pods. A waiting pod's
-    scheduler name is compared with `names`. Gang keys in `unread` are left out.
+    `condition` is set only for unbound pods with one of the scheduler `names`; without `names`, for all unbound pods. A
+    waiting pod's scheduler name is compared with `names`, so that misspelt ones are reported. Gang keys in `unread` are
+    left out.
     """
     meta, spec, status = wire.metadata, wire.spec, wire.status
     gang_metadata = pod_gang_metadata(meta.labels or NOTHING, meta.annotations or NOTHING, unread)

@@ -19,7 +19,7 @@ from gangsched.model.resources import parse_quantity
 def extended_names(spec: PodSpec) -> tuple[str, ...]:
     """Names of the containers of a pod that requests extended resources, () for any other pod.
 
-    Results of requests name them, so that pods whose containers are named differently have different shapes.
+    Results of requests contain these names, so pods whose containers have different names have different shapes.
     """
     containers = [*(spec.init_containers or ()), *(spec.containers or ())]
     for each in containers:

@@ -28,9 +28,10 @@ _MOST_NAMES: Final = 10_000
 
 
 class ClaimWatch:
-    """When devices are to be read: not before a pod needs some, so that clusters without them pay nothing.
+    """Decides when devices are read: once a pod needs devices, so that other clusters have no cost.
 
-    `is_named`: a pod requests extended resources, so classes are read; `is_claimed`: devices are read."""
+    `is_named`: a pod requests extended resources, so classes are read; `is_claimed`: devices are read.
+    """
 
     def __init__(self, *, extends: bool = True) -> None:
         """`extends`: devices serve extended resources."""
@@ -84,11 +85,10 @@ class Informers:
         """For `restore_signals`, `sweep_every_s` and `follow` see `PodGroupInformer`.
 
         Only nodes that `node_selector` selects are read, PodDisruptionBudgets only with `disruption_budgets`, since
-        nothing but preemption asks for them, and Services only with `services`, for the spread of plain pods. With
-        `allocates` devices are read from the first pod on with ResourceClaims, or with extended resources that a class
-        serves; classes are read from the first pod on with extended resources.
-        Without `extends` devices serve no extended resources. `dialects` are those of `api.dialects` that can be turned
-        off.
+        only preemption uses them, and Services only with `services`, for the spread of plain pods. With `allocates`,
+        devices are read once a pod has ResourceClaims, or extended resources that a class serves; classes are read once
+        a pod has extended resources. Without `extends` devices serve no extended resources. `dialects` are the enabled
+        ones of the dialects in `api.dialects` that can be disabled.
         """
         warn = runtime.warn
         self.backlog_bound = asyncio.Event()

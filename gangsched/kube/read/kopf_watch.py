@@ -1,8 +1,8 @@
 """kopf, embedded in the daemon's event loop as an operator that only watches.
 
 Invariant: it writes nothing, does not change signal handlers, tasks or logs of the daemon, and sends requests no more
-often than `RequestPace` allows. It ends with a `Fault`, or when it is stopped. It does *not* survive a fault (kopf ends
-on any ERROR line but 410, on a 410 during a list and on a malformed line); its owner restarts it.
+often than `RequestPace` allows. It ends with a `Fault`, or when it is stopped. It does *not* survive a fault: kopf ends
+on any ERROR line but 410, on a 410 during a list, and on a malformed line. The caller restarts it.
 """
 
 from __future__ import annotations

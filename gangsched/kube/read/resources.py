@@ -97,7 +97,7 @@ class Resource(Generic[W, T]):
     """One resource of the API; `convert` returns None for objects that are not stored, `name` is plural.
 
     If `convert` raises, `instead` provides a replacement, given the last decoded version if there is one. The daemon
-    also runs if it may not read an `optional` resource, or if that is not served; `meanwhile` describes the
+    also runs if it may not read an `optional` resource, or if the resource is not served; `meanwhile` describes the
     consequence, for the warning. With a `label_selector`, only matching objects are read; an object that stops matching
     counts as deleted.
     """

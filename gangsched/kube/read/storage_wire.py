@@ -1,4 +1,5 @@
-"""Wire types of storage: those fields of claims, volumes, classes and CSINodes that are read; whole ResourceClaims.
+"""Wire types of storage: the fields of claims, volumes, classes and CSINodes that the daemon reads, and whole
+ResourceClaims.
 
 Invariant: as in `wire`: types only, as the API server spells them.
 """

@@ -1,4 +1,4 @@
-"""Wire types: those fields of pods, nodes, lists and watch lines that are read.
+"""Wire types: the fields of pods, nodes, lists and watch lines that the daemon reads.
 
 Invariant: types only, with the API's field names; msgspec skips all other fields without building them. `msgspec.Raw`
 marks fields that need not be decoded for most objects. `decode` converts these structs into the model.
@@ -51,7 +51,7 @@ class Meta(ObjectIdentity):
 
 
 class Identified(Wire):
-    """Any object, of which only the identity is decoded."""
+    """Any object; only its identity is decoded."""
 
     metadata: ObjectIdentity = msgspec.field(default_factory=ObjectIdentity)
 

@@ -4,8 +4,8 @@ Invariant: a bind counts as refused only after an answer that proves it. After a
 carried out, so the pod keeps its room: the bind is sent again to the same node while the pod still fits there, and the
 pod is read until the result is certain. The server accepts only one of two binds of a pod. A failed bind is never
 retried here. A bind that the write gate stops has failed, unless it was already sent. Binds take precedence over all
-other writes, which wait by `in_flight` and `fate`; undecided binds delay no other write. The binder does *not* choose
-or release nodes.
+other writes, which wait according to `in_flight` and `fate`; undecided binds delay no other write. The binder does
+*not* choose or release nodes.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class Binder:
         observe: Callable[[float], None] = lambda seconds: None,
         runtime: Runtime = Runtime(),  # noqa: B008  (frozen)
     ) -> None:
-        """`objection`: why a bind may not be sent, "" if it may; asked before each send (semantics B2).
+        """`objection` returns why a bind may not be sent, "" if it may; called before each send (semantics B2).
 
         `observe` gets the seconds from submit to outcome of every bind.
         """

@@ -75,7 +75,9 @@ class DeviceClaimWriter:
         raise AssertionError("unreachable")
 
     async def before_another_try(self, fault: Fault, tries_left: int, backoff: Backoff) -> None:
-        """Wait until a write may be tried again, at once after a conflict. Raises the fault if that does not help."""
+        """Wait until a write may be tried again; return at once after a conflict. Raises the fault if another try
+        cannot help.
+        """
         if isinstance(fault, Fenced) or not (may_be_done(fault) or is_conflict(fault)) or not tries_left:
             raise fault
         await self._runtime.sleep(0.0 if is_conflict(fault) else backoff.next_s(fault))
@@ -169,8 +171,8 @@ class DeviceClaimWriter:
         return made
 
     async def read(self, selection: Selection, backoff: Backoff, *, is_certain: bool = False) -> ResourceClaim:
-        """The claim as it is; one without uid if it is gone, or may not be read. Raises Fault, with `is_certain` only
-        Fenced.
+        """Read the claim; the result has no uid if the claim is gone or may not be read. Raises Fault; with
+        `is_certain`, only Fenced.
         """
         for tries_left in range(TRIES, -1, -1):
             try:
@@ -235,12 +237,12 @@ def may_be_done(fault: Fault) -> bool:
 
 
 def is_conflict(fault: Fault) -> bool:
-    """Whether the object was not as the request says, or exists already."""
+    """Whether the object differs from what the request expects, or exists already."""
     return isinstance(fault, ApiFault) and fault.status == CONFLICT
 
 
 def next_version(version: str) -> str:
-    """A version that a claim has once it was changed after this one."""
+    """The lowest version that a claim can have after a change to this version."""
     # resourceVersions are comparable numbers (KEP-5504); whatever the version will be, it is at least this.
     return str(int(version) + 1) if version.isdigit() else version
 

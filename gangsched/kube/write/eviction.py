@@ -33,7 +33,7 @@ class Said(NamedTuple):
     """Meaning of an answer; `result` is set if the eviction has ended, otherwise it is retried.
 
     `is_refused`: the API server refuses it for now. `is_open`: the pod must be read to know the result.
-    `may_lack_right`: it must be checked whether the permission to evict is missing.
+    `may_lack_right`: the permission to evict may be missing, which must be checked.
     """
 
     message: str

@@ -1,8 +1,8 @@
 """Claims for extended resources: the only objects that gangsched creates and deletes for pods.
 
 Invariant: the name of such a claim has the uid of its pod, so that a request whose answer was lost is never carried out
-twice, and only a claim whose controller is that pod is used or deleted. The containers of the pod learn from its status
-which devices are theirs, before the pod is bound.
+twice, and only a claim whose controller is that pod is used or deleted. Before the pod is bound, its status states
+which devices each container uses.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ DENIED_S: Final = 5.0
 
 
 class ExtendedClaimWriter:
-    """Creates and deletes claims, and tells pods which devices are theirs; `claims` reads and writes single claims."""
+    """Creates and deletes claims, and writes each container's devices to the pod's status; `claims` reads and writes
+    single claims.
+    """
 
     def __init__(self, client: RestClient, claims: DeviceClaimWriter, runtime: Runtime) -> None:
         self._client = client

@@ -16,7 +16,7 @@ INSTANT_S = 1e-6
 
 
 class InFlight:
-    """Requests in flight: `idle` is set while there is none, since `idle_since_s`."""
+    """Requests in flight: `idle` is set while no request is in flight, since `idle_since_s`."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self.idle = asyncio.Event()
@@ -31,7 +31,7 @@ class InFlight:
         self.idle.clear()
 
     def end(self) -> None:
-        """Record that a request was answered, or will not be sent."""
+        """Record that a request was answered, or that it will not be sent."""
         self._number -= 1
         if not self._number:
             self.idle.set()
@@ -39,7 +39,7 @@ class InFlight:
 
 
 class Pause:
-    """Waits for pauses in which none of several kinds of requests is in flight."""
+    """Waits for pauses, in which no request of any of several kinds is in flight."""
 
     def __init__(self, urgent: Sequence[InFlight], runtime: Runtime) -> None:
         self._urgent = urgent

@@ -104,8 +104,8 @@ class _Preemption:
 
 
 class PreemptionWriter:
-    """Writes preemptions; `order` never blocks; `run` never returns. `connections` limits its requests in flight, in
-    addition to those of binds.
+    """Writes preemptions; `order` never blocks; `run` never returns. `connections` limits its requests in flight; binds
+    have a separate limit.
     """
 
     def __init__(
@@ -118,9 +118,9 @@ class PreemptionWriter:
         connections: int = 16,
         runtime: Runtime = Runtime(),  # noqa: B008  (frozen)
     ) -> None:
-        """`may_send`: whether the eviction is still wanted, asked before each time it is sent.
+        """`may_send` returns whether the eviction is still needed; called before each send.
 
-        `is_gone`: whether a pod is known to be gone, by uid.
+        `is_gone` returns whether the pod with this uid is known to be gone.
         """
         self.counts = PreemptionCounts()
         self._client = client

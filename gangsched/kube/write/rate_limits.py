@@ -44,7 +44,7 @@ class WriteLimits:
         """Limits derived from the sustained rate of the whole cluster.
 
         The burst is the rate times 12.5 s: 5,000 at 400/s, so that a gang of 5,000 pods is reported at once. A
-        namespace has half of the rate and 40 % of the burst, so that none delays the others.
+        namespace has half of the rate and 40 % of the burst, so that no namespace delays the others.
         """
         burst = max(1, round(12.5 * writes_per_s))
         namespace = Rate(max(1, round(5 * writes_per_s)), 2 / writes_per_s)

@@ -95,7 +95,7 @@ class Recorder:
         limits: WriteLimits = WriteLimits(),  # noqa: B008  (frozen)
         runtime: Runtime = Runtime(),  # noqa: B008  (frozen)
     ) -> None:
-        """`urgent` requests are sent first. `instance` is who reports, the host's name by default.
+        """`urgent` requests are sent first. `instance` is the reporting instance of Events, by default the host's name.
 
         `capacity` bounds the Events that are not yet written, and the objects whose Events are remembered; client-go
         remembers 4,096 Events.

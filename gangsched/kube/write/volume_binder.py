@@ -62,7 +62,7 @@ class VolumeBinder:
         connections: int = CONNECTIONS,
         runtime: Runtime = Runtime(),  # noqa: B008  (frozen)
     ) -> None:
-        """`connections` limits requests about claims in flight; those of `binds` have a limit of their own."""
+        """`connections` limits the requests in flight about claims; `binds` has its own limit."""
         self._slots = asyncio.Semaphore(connections)
         self._sleep = runtime.sleep
         # Writers sleep between tries without holding one of the 32 slots.

@@ -109,7 +109,7 @@ class Pseudonyms:
     """Replacement names of a cluster; `rename` applies them to any JSON value."""
 
     def __init__(self, objects: Iterable[Mapping[str, Any]]) -> None:
-        """Every name of an object, a namespace, a gang or an owner that occurs in these, whether or not it exists."""
+        """Collect the names of objects, namespaces, gangs and owners in `objects`, even if no such object exists."""
         names: set[str] = set()
         for each in objects:
             metadata = each["metadata"]

@@ -92,7 +92,9 @@ class GangStore:
     # --- reading ----------------------------------------------------------------------------------------------------
 
     async def entry(self, key: Key, step: Step) -> Entry | None:
-        """One gang, None if it does not exist. It is not recorded, so that a later list still reports it as changed."""
+        """One gang, None if it does not exist. The result is not recorded, so that a later list still reports the gang
+        as changed.
+        """
         await self._count_positions(step)
         found = self._describe(key)
         if found is None:

@@ -1,4 +1,4 @@
-"""The parts of a reviewed tree, and how the plan decided about each: which child fits, and which lacks what.
+"""The parts of a reviewed tree, each with the plan's decision: whether it fits, and otherwise what it lacks.
 
 Invariant: read-only, from one plan; node labels are for users who may list nodes.
 """
@@ -21,7 +21,7 @@ from gangsched.visibility.ports import Json
 def parts_of(
     group: Group, verdict: Verdict, nodes: Mapping[str, str], snapshot: Snapshot | None, shown: Callable[[str], str]
 ) -> list[Json]:
-    """The parts of a tree, each before those below it; none without a tree.
+    """The parts of a tree, parents before their children; empty if the group is not a tree.
 
     `nodes` are the nodes of placed pods by uid, and `shown` adapts a sentence to the user, who may see labels of nodes
     if there is a `snapshot`.

@@ -1,7 +1,7 @@
 """PlacementReview: whether these pods would start now, by the same `plan` on the current snapshot.
 
-Invariant: the state is unchanged, and nothing is written. The answer is for this moment, whatever other gangs do next.
-Everything but `wanted` runs in a separate process (`processes`).
+Invariant: the state is unchanged, and nothing is written. The answer is for this moment and does not predict other
+gangs. Everything but `wanted` runs in a separate process (`processes`).
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ NAMESPACES = 16
 
 
 class Priorities:
-    """The PriorityClasses, and which of them a namespace may use."""
+    """The PriorityClasses, and the subset that a namespace may use."""
 
     def __init__(self, classes: Iterable[Json], quotas: Iterable[Json], namespace: str, *, is_master: bool) -> None:
         self._classes = {each["metadata"]["name"]: each for each in classes}
