@@ -1,8 +1,8 @@
 """The specification of a gang, derived from its pods and its PodGroup (semantics I2, I3).
 
 Invariant: `gang_spec` never raises, whatever text a key has. Every value has a source, and every text that is not used
-as written becomes a `Problem` (E4). The order of pods does not matter. Whether several gangs agree to form one group
-(I4) is *not* decided here, because that needs all of them.
+as written becomes a `Problem` (E4). The order of pods does not matter. This module does *not* check whether several
+gangs agree to form one group (I4), because that check needs all of them.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _PREEMPTION_DELAY_MAX_S: Final = 3600.0
 
 
 class GangRef(NamedTuple):
-    """The gang of a pod; its PodGroup is looked up in `api_groups`, and the first group that has one counts."""
+    """The gang of a pod. Its PodGroup is the first one that exists in `api_groups`, in this order."""
 
     id: str
     needs_pod_group: bool
@@ -67,7 +67,7 @@ class GangRef(NamedTuple):
 class GangDefaults:
     """The administrator's defaults; `hold_max_s` is the upper limit of wait times.
 
-    `expected_runtime_s` is the run time of pods that declare none (H1), None for unknown.
+    `expected_runtime_s` is the run time of pods that do not declare one (H1), None for unknown.
     """
 
     wait_time_s: float = 600.0
@@ -115,12 +115,12 @@ class GangSpec:
     problems: tuple[Problem, ...] = ()
 
     def is_child_of(self, parent: str) -> bool:
-        """Whether the gang is a child of this parent, and so decided together with its other children (I9)."""
+        """Whether the gang is a child of `parent`, and so decided together with its other children (I9)."""
         return self.parent == parent and self.group_problem is None
 
 
 def gang_id(pod: Pod) -> GangRef | None:
-    """Id of the gang that the pod's metadata names, else of its native group; None for a plain pod (I2)."""
+    """Id of the gang that the pod's metadata names, otherwise of its native PodGroup; None for a plain pod (I2)."""
     named = dict(pod.gang_metadata)
     for identity in keys.IDENTITIES:
         if (name := named.get(identity.key)) and not (identity.opt_in and pod.native_group):
@@ -160,10 +160,11 @@ _PREEMPTION_DELAY: Final = Value(
 def gang_spec(
     gang: str, declared: Sequence[Pod], pod_group: PodGroup | None, *, needs_pod_group: bool, defaults: GangDefaults
 ) -> GangSpec:
-    """Specification of `gang`; `declared` has the oldest pod of each distinct `gang_metadata` among its members.
+    """Specification of `gang`. `declared` has, for each distinct `gang_metadata` among the members, the oldest pod with
+    it.
 
-    Each value comes from the oldest pod, else from the PodGroup, else from the oldest pod that declares it, else from
-    the defaults. Pods that declare a different value are named in a Problem.
+    Each value is read from the oldest pod, otherwise from the PodGroup, otherwise from the oldest pod that declares it,
+    otherwise from the defaults. Pods that declare a different value are named in a Problem.
     """
     reader = _SpecReader(declared, pod_group)
     min_member = reader.value(_MIN, spec=pod_group.min_member if pod_group else None)
@@ -209,7 +210,7 @@ def gang_spec(
 
 
 def preemption_delay(pod: Pod, defaults: GangDefaults) -> tuple[float, list[Problem]]:
-    """Preemption delay of a plain pod, and problems of its declaration (semantics V28)."""
+    """Preemption delay of a plain pod, and the problems of its annotation (semantics V28)."""
     if not pod.gang_metadata:  # thousands of plain pods state nothing
         return defaults.preempt_delay_s, []
     reader = _SpecReader((pod,), None)

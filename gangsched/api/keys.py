@@ -1,7 +1,7 @@
 """One table of all label and annotation keys of gangs, for each version of the conventions (semantics I2, I3).
 
 Invariant: no other module contains key names. An identity key, which names the gang, is read only in the form that its
-convention defined (label or annotation). A value key is read in both forms, and the annotation wins, since labels
+convention defines (label or annotation). A value key is read in both forms, and the annotation wins, since labels
 cannot hold every value. `gang_spec` defines the meaning of values.
 """
 
@@ -80,8 +80,8 @@ _ENDING: Final = re.compile(r"-([0-9]{1,9})$")
 class GangKey(NamedTuple):
     """A key that names a pod's gang.
 
-    `needs_pod_group`: a PodGroup object of that name must exist (I2); it is looked up in `api_groups`, in this order.
-    An `opt_in` key counts only on pods that also have `OWNER_GANG`, and only if the pod has no native group.
+    `needs_pod_group`: a PodGroup of that name must exist (I2); it is looked up in `api_groups`, in this order. An
+    `opt_in` key counts only on pods that also have `OWNER_GANG` and have no native PodGroup.
     """
 
     key: str
@@ -276,11 +276,10 @@ def _kueue_slices(annotations: Mapping[str, str]) -> str:
 def run_time_metadata(
     labels: Mapping[str, str], annotations: Mapping[str, str], deadline_s: int | None
 ) -> GangMetadata:
-    """The run times that the pod declares: (key, value) pairs, the deadline first, the others sorted by key. Equal
-    results are the same object.
+    """The run times that the pod declares, as (key, value) pairs: the deadline first, then the annotations and labels
+    sorted by key. Equal results are the same object.
 
-    An annotation overrides a label of the same key. A text that is too long is cut, but remains recognisable as
-    invalid.
+    An annotation overrides a label of the same key. A text that is too long is cut, but stays invalid.
     """
     stated = [] if deadline_s is None else [(DEADLINE, str(deadline_s))]
     for key in _RUN_TIME_KEYS_IN_ORDER:
@@ -292,14 +291,14 @@ def run_time_metadata(
 
 
 def pod_group_metadata(annotations: Mapping[str, str]) -> GangMetadata:
-    """Annotations of a PodGroup that declare values (I3), sorted by key. Its labels and identity keys are ignored."""
+    """Annotations of a PodGroup that declare values (I3), sorted by key. Its labels and identity keys are not read."""
     stated = annotations.items()
     return tuple(sorted((key, text[: LONGEST_VALUE + 1]) for key, text in stated if key in _POD_GROUP_KEYS))
 
 
 def member_index(labels: Mapping[str, str], annotations: Mapping[str, str], name: str) -> int:
-    """Index of a member in its gang: from the first key that has one, else the number at the end of its name; -1 if
-    there is neither.
+    """Index of a member in its gang: from the first index key that it has, otherwise the number at the end of its name;
+    -1 if there is neither.
     """
     if not (_INDEX_KEYS.isdisjoint(labels) and _INDEX_KEYS.isdisjoint(annotations)):
         for key in INDEXES:
@@ -311,7 +310,7 @@ def member_index(labels: Mapping[str, str], annotations: Mapping[str, str], name
 
 
 def is_too_long(text: str) -> bool:
-    """Whether a value is invalid because of its length."""
+    """Whether a value is too long to be valid."""
     # A character has at most four bytes, so short texts need no encoding.
     return len(text) > LONGEST_VALUE // 4 and len(text.encode(errors="replace")) > LONGEST_VALUE
 

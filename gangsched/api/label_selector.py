@@ -1,10 +1,10 @@
 """The grammar of label selectors, as in kubectl.
 
-`pool=a`, `pool!=a`, `pool in (a, b)`, `pool notin (a)`, `pool` and `!pool`; several are separated by commas, and all
-must hold.
+Requirements are `pool=a`, `pool!=a`, `pool in (a, b)`, `pool notin (a)`, `pool` and `!pool`. Several requirements are
+separated by commas, and all must hold.
 
-Invariant: a text is a selector that the API server accepts too, or raises `BadValue` with the reason. Matching is left
-to the API server (`labelSelector`).
+Invariant: `parse_label_selector` returns a selector that the API server accepts, or raises `BadValue` with the reason.
+The API server matches objects (`labelSelector`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _EXISTS: Final = re.compile(r"(!?)\s*([^\s=!,()<>]+)")
 
 
 def parse_label_selector(text: str) -> str:
-    """Parse a selector and return it without redundant spaces; "" selects everything. The grammar is that of
+    """Parse a selector and return it without redundant spaces; "" selects everything. The grammar is the one of
     apimachinery's labels.Parse.
 
     Raises BadValue. Comparisons with `<` and `>`, which kubectl does not document, are refused.

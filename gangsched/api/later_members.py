@@ -1,8 +1,8 @@
-"""Gangs of which some members are created only after others run (semantics B8): which gangs they are, and how many
-members must exist before the start.
+"""Gangs with members that are created only after other members run (semantics B8), and the number of members that must
+exist before the start.
 
-Invariant: pure. Such a gang starts only where the members to come have room, too, so their number and requests must be
-known or the gang is refused; workers of a LeaderWorkerSet may be unknown until the first one exists.
+Invariant: pure. Such a gang starts only where members to come have room, too. So their number and requests must be
+known, or the gang is refused; workers of a LeaderWorkerSet may be unknown until the first one exists.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ beside the pod's own, which have 256 KiB together."""
 
 
 class ToCome(NamedTuple):
-    """`first` members must exist before a start, 0 if no members come later; `invalid` and `unsupported` say why the
-    gang is refused. `lacks_pod_group`: the PodGroup, which has the requests of members to come, is created after the
-    leader and does not exist yet.
+    """`first` members must exist before a start, 0 if no members come later. `invalid` and `unsupported` say why the
+    gang is refused. `lacks_pod_group`: the controller creates the PodGroup, which has the requests of members to come,
+    after the leader, and it does not exist yet.
     """
 
     first: int = 0
@@ -46,9 +46,9 @@ def members_to_come(
     exclusive: bool,
     keeps_room: bool,
 ) -> ToCome:
-    """Whether members come later; `stated` are the keys of the gang's pods.
+    """Return whether, and how, members come later. `stated` are the keys of the gang's pods.
 
-    Workers of a LeaderWorkerSet come later with `leader_first`, with `exclusive` placement, and with a PodGroup whose
+    Workers of a LeaderWorkerSet come later with `leader_first`, with `exclusive` placement, or with a PodGroup whose
     minimum is below the size of the group (`startupPolicy: LeaderReady`). Other gangs declare it with `keeps_room`.
     """
     if min_member is None:

@@ -1,7 +1,7 @@
 """The stamp of a Permit as text: "<min>/<epoch> <uid of the pod>", and after a space the room of members to come as
 JSON (semantics B4, B8).
 
-Invariant: no text raises an error; room in any other form counts as none.
+Invariant: no text raises an error; malformed room is read as none.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ _decoder: Final = msgspec.json.Decoder(_StatedRoom)
 
 
 def parse_permit(text: str, uid: str) -> PermitStamp | None:
-    """The stamp of the pod with this uid; None for any other text, such as a stamp copied from another pod."""
+    """The stamp, if `text` is one for the pod with this `uid`; None for any other text, such as a stamp copied from
+    another pod.
+    """
     # Ten digits bound the number: an annotation may hold any digits that a user writes.
     match = _PERMIT.fullmatch(text)
     # The API server draws the uid when it creates a pod, so nobody can create a pod with a stamp of its own: the

@@ -45,7 +45,7 @@ def scheduled_condition(api_group: str, version: str) -> str:
 
 
 class PodGroupPhase(StrEnum):
-    """Phase of a gang (semantics E3)."""
+    """Phase of a gang as reported in its status (semantics E3)."""
 
     PENDING = "Pending"
     PRE_SCHEDULING = "PreScheduling"
@@ -69,7 +69,7 @@ class Condition(_WrittenModel):
 
 
 class PodGroupStatus(_WrittenModel):
-    """The status of a PodGroup; a field that is None is left as stored. `occupied_by` are "namespace/owner", sorted and
+    """The status of a PodGroup; a field that is None is not written. `occupied_by` are "namespace/owner", sorted and
     comma-separated.
     """
 
@@ -84,7 +84,7 @@ class PodGroupStatus(_WrittenModel):
     conditions: tuple[Condition, ...] | None = None
 
     def to_dict(self) -> dict[str, object]:
-        """The JSON object for a merge patch: camelCase, without None."""
+        """The JSON object for a merge patch: camelCase, without fields that are None."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
@@ -102,7 +102,9 @@ def stored_conditions(status: Mapping[str, object]) -> tuple[Condition, ...]:
 
 
 def with_condition(conditions: Sequence[Condition], new: Condition) -> tuple[Condition, ...]:
-    """Replace the condition of the same type as `new`. Its transition time is kept if its status does not change."""
+    """Replace the condition of the same type as `new`. The transition time is kept if the condition's status does not
+    change.
+    """
     for place, old in enumerate(conditions):
         if old.type == new.type:
             if old.status == new.status:
@@ -115,8 +117,8 @@ def with_condition(conditions: Sequence[Condition], new: Condition) -> tuple[Con
 def parse_pod_group(body: Mapping[str, Any], *, api_group: str = "", version: str = "") -> PodGroup:
     """Parse an API object into a PodGroup. `api_group` and `version` apply to list items, which may lack apiVersion.
 
-    Raises ValueError without metadata.name, namespace or uid, or without any apiVersion; any other bad value is added
-    to `problems`.
+    Raises ValueError if metadata.name, namespace or uid is missing, or if there is no apiVersion; any other bad value
+    is added to `problems`.
     """
     metadata = _mapping(body.get("metadata"))
     namespace, name, uid = _identity(metadata)

@@ -23,8 +23,8 @@ class Problem:
 
 
 def bad_value(*, key: str, value: object, why: str, used: str, where: str, pod: str = "") -> Problem:
-    """The problem of an invalid `value` of `key` on the object `where`; `why` and `used` complete the sentences "the
-    value …" and "instead, …".
+    """The problem of an invalid `value` of `key` on the object `where`. `why` completes the sentence "the value …", and
+    `used` the sentence "instead, …".
     """
     shown = quoted(value)
     return Problem(key, shown, used, f"{key} of {where} {why}: {shown}; {used} is used instead.", pod)

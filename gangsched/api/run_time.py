@@ -1,8 +1,8 @@
 """How long a pod is expected to run, as its owner declared it (semantics H1).
 
-Invariant: the first valid declaration counts; each invalid one before it becomes a `Problem` (E4). The deadline that
-the kubelet enforces is an upper limit, or counts alone. Without a valid declaration the run time is `math.inf`:
-unknown. Whether a declaration is true is not checked here (H2, H11).
+Invariant: the first valid declaration counts; each invalid declaration before it becomes a `Problem` (E4). The deadline
+that the kubelet enforces limits the declared run time, or counts alone if none is declared. Without a valid declaration
+the run time is `math.inf`: unknown. Whether the declared run time is correct is not checked here (H2, H11).
 """
 
 from __future__ import annotations
@@ -25,9 +25,7 @@ PROBLEMS_TOLD: Final = 5
 
 
 class RunTime(NamedTuple):
-    """An expected run time in seconds, `math.inf` if unknown, with the key, field or setting that it comes from, "" for
-    none.
-    """
+    """An expected run time in seconds, `math.inf` if unknown, and its source: key, field or setting, "" for none."""
 
     seconds: float
     source: str = ""
@@ -47,7 +45,7 @@ def run_time(
 ) -> RunTime:
     """The run time of a pod, from its `run_time_metadata` and the annotation of its PodGroup (None for none).
 
-    In problems the pod is called `where` and the PodGroup `group`.
+    Problems name the pod `where` and the PodGroup `group`.
     """
     bad: list[tuple[str, str, BadValue, str]] = []
     found = UNKNOWN
@@ -74,18 +72,18 @@ def run_time(
 
 @lru_cache(maxsize=1_024)
 def run_time_s(stated: keys.GangMetadata, of_group: str | None, default_s: float | None) -> float:
-    """The seconds of `run_time`, cached, since most pods have the same declarations."""
+    """The seconds of `run_time`, cached because most pods have the same declarations."""
     return run_time(stated, of_group, default_s=default_s).seconds
 
 
 def enforced(stated: keys.GangMetadata) -> keys.GangMetadata:
-    """The declarations whose limit the kubelet enforces."""
+    """The declarations of limits that the kubelet enforces."""
     return tuple(each for each in stated if each[0] == keys.DEADLINE)
 
 
 def longest(members: Iterable[RunTime]) -> RunTime:
-    """Run time of the gang's longest member, and the first problems. It is unknown if any member's is, or if there are
-    no members.
+    """Run time of the member that runs longest, and the first problems. It is unknown if it is unknown for any member,
+    or if there are no members.
     """
     all_of_them = tuple(members)
     # Unknown is infinity, so it is the maximum where one member has none.

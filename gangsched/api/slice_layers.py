@@ -1,4 +1,4 @@
-"""The grammar of slices: layers, each with a number of consecutive members that must be in one domain (semantics I3).
+"""The grammar of slices: layers, each with a number of consecutive members that must run in one domain (semantics I3).
 
 Invariant: a text is parsed into a list of layers, in which each size divides the previous one, or `BadValue` is raised.
 Whether a gang has enough members for its slices is checked in `gang_spec`.
@@ -24,7 +24,7 @@ def parse_slices(text: str) -> tuple[SliceLayer, ...] | None:
     """Parse the layers of a JSON list of {"size": 4, "topology": "a label"}, coarsest first. None for an empty list or
     text.
 
-    Each size must divide the previous one, so that no small slice is part of two large ones.
+    Each size must divide the previous one, so that no small slice belongs to two large ones.
     """
     if not text.strip():
         return None

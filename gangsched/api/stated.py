@@ -1,6 +1,6 @@
-"""How one value of a gang is read from an object: its keys, its grammar and its field (semantics I3, E4).
+"""How one value of a gang is read from an object, by its keys, its grammar and its field (semantics I3, E4).
 
-Invariant: pure; `gang_spec` decides which of several statements wins.
+Invariant: pure; `gang_spec` decides which of several declared values wins.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Value(Generic[T]):
 
 
 class Origin(NamedTuple):
-    """An object that states values; `pod` is "" for the PodGroup."""
+    """An object that declares values; `pod` is "" for the PodGroup."""
 
     where: str
     pod: str
@@ -60,7 +60,7 @@ class BadText(NamedTuple):
 
 
 def statement(origin: Origin, asked: Value[T]) -> tuple[Statement[T] | None, list[BadText]]:
-    """The first valid statement of `origin` among the value's keys, and the bad texts before it."""
+    """The first valid value that `origin` declares among the keys of `asked`, and the bad texts before it."""
     bad = []
     for key in asked.keys:
         text = origin.gang_metadata.get(key)
@@ -79,7 +79,7 @@ def statement(origin: Origin, asked: Value[T]) -> tuple[Statement[T] | None, lis
 
 
 def disagreement(others: Sequence[Statement[T]], used: str) -> Problem:
-    """The problem that members declare another value than the one that is `used`."""
+    """The problem that members declare a value other than `used`."""
     first = others[0]
     named = ", ".join(other.pod for other in others[:PODS_NAMED])
     more = f" and {len(others) - PODS_NAMED} more" if len(others) > PODS_NAMED else ""

@@ -1,7 +1,7 @@
-"""Sub groups: one object that declares a gang for each value of its pods' labels, all in one tree (I9).
+"""Sub groups: an object that declares one gang for each distinct value of its pods' labels, all in one tree (I9).
 
 Invariant: pure functions; a pod is in at most one sub group of its PodGroup. The gang of a sub group is declared as
-long as it has pods, since the object does not say which values there will be.
+long as the sub group has pods, since the object does not list the values.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ _UNSUPPORTED: Final = frozenset((*keys.MIN, *keys.TOTAL, *keys.GROUPS, *keys.KEE
 
 
 def divided(pod_group: PodGroup, sub_groups: tuple[SubGroups, ...]) -> PodGroup:
-    """The object with the parts that it declares: the root of a tree, and a composite for each entry of its policy.
+    """Add to the PodGroup the parts that it declares: the root of a tree, and a composite for each entry of its policy.
 
-    Annotations about levels hold for the whole tree, others for each sub group; those about a minimum refuse the tree.
+    Annotations about topology levels apply to the whole tree; annotations about a minimum refuse it; all others apply
+    to each sub group.
     """
     # Values about one gang cannot be divided among many, and which of them was meant is not known.
     stated = dict(pod_group.gang_metadata)
@@ -56,7 +57,7 @@ def divided(pod_group: PodGroup, sub_groups: tuple[SubGroups, ...]) -> PodGroup:
 
 
 def misplaced(pods: Iterable[Pod], root: PodGroup) -> str:
-    """Why pods are refused: two entries select one of them, or they are not divided into sub groups yet."""
+    """Why pods are refused: two entries select the same pod, or the pods are not divided into sub groups yet."""
     # Only the first one: once all are divided, each of the others is misplaced for the same reason.
     why = next((sub_group_of(pod, root) for pod in pods), None)
     return why if isinstance(why, str) else f"the pods of PodGroup {root.id} are not divided into sub groups yet"

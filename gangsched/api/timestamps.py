@@ -27,16 +27,16 @@ def parse_timestamp(text: str) -> int | None:
 
 
 def time_of_day(at_s: int, wall_s: int) -> str:
-    """The time of day in UTC, `14:05:09`; with its date if that is not the one of `wall_s`."""
+    """The time of day in UTC, `14:05:09`, or the full timestamp if `wall_s` is on another day."""
     if at_s // _DAY_S != wall_s // _DAY_S:
         return format_timestamp(at_s)
     return f"{at_s // 3600 % 24:02}:{at_s // 60 % 60:02}:{at_s % 60:02}"
 
 
 def format_timestamp(at_s: int, *, seconds: bool = True) -> str:
-    """The text of a time: `2026-11-22T14:05:09Z`, or without `seconds` `2026-11-22T14:05Z`.
+    """The time as text: `2026-11-22T14:05:09Z`, or without `seconds` `2026-11-22T14:05Z`.
 
-    Tenants choose grace periods, and with them some of these times. For a time before 1970 or after 9998 the nearest
+    Tenants choose grace periods, and with these some of the times. For a time before 1970 or after 9998 the nearest
     valid time is written.
     """
     # Sums of grace periods can leave the range that RFC 3339 can write.

@@ -41,11 +41,11 @@ _GANG_ID: Final = re.compile(r"[^/\s]+/[^/\s]+")
 
 
 class BadValue(ValueError):  # noqa: N818  # it is a finding about a user's text, not an error of ours
-    """A text outside its grammar; the message completes the sentence "the value …"."""
+    """A text outside its grammar. The message completes the sentence "the value …"."""
 
 
 def parse_count(text: str) -> int:
-    """A number of pods, 0 to 2^31-1."""
+    """Parse a number of pods, 0 to 2^31-1."""
     match = _COUNT.fullmatch(text)
     if match is None or (count := int(match[1])) > INT32_MAX:
         raise BadValue(f"is not an integer from 0 to {INT32_MAX}")
@@ -53,7 +53,7 @@ def parse_count(text: str) -> int:
 
 
 def parse_duration(text: str) -> float:
-    """Seconds of a Go duration ("30s", "1h30m", "1.5h", "100ms"; "0" needs no unit); it may be negative."""
+    """Parse a Go duration into seconds ("30s", "1h30m", "1.5h", "100ms"; "0" needs no unit); it may be negative."""
     # As Go's ParseDuration: the only number without a unit.
     if text.lstrip("+-") == "0" and len(text) <= 2:
         return 0.0
@@ -69,7 +69,7 @@ def parse_duration(text: str) -> float:
 
 
 def parse_wait_time(text: str) -> float | None:
-    """A wait time in seconds; None for zero, which counts as absent."""
+    """Parse a wait time into seconds; None for zero, which counts as absent."""
     seconds = parse_duration(text)
     if seconds < 0:
         raise BadValue("is negative")
@@ -77,7 +77,7 @@ def parse_wait_time(text: str) -> float | None:
 
 
 def parse_delay(text: str) -> float:
-    """A delay in seconds; 0 means no delay."""
+    """Parse a delay into seconds; 0 means no delay."""
     seconds = parse_duration(text)
     if seconds < 0:
         raise BadValue("is negative")
@@ -85,7 +85,7 @@ def parse_delay(text: str) -> float:
 
 
 def parse_groups(text: str) -> tuple[str, ...] | None:
-    """The gang ids of a JSON list of "namespace/name", sorted and without duplicates; None for an empty list or text.
+    """Parse a JSON list of gang ids "namespace/name" into sorted, distinct ids; None for an empty list or text.
 
     Koordinator sets the key to an empty text on PodGroups without a gang group.
     """
@@ -105,14 +105,14 @@ def parse_groups(text: str) -> tuple[str, ...] | None:
 
 
 def parse_parent(text: str) -> str | None:
-    """The name of a parent in the gang's namespace; None for an empty text."""
+    """Parse the name of a parent in the gang's namespace; None for an empty text."""
     if text and not _NAME.fullmatch(text):
         raise BadValue("is not the name of an object")
     return text or None
 
 
 def parse_mode(text: str) -> Mode:
-    """The mode: Strict or NonStrict, in exactly this spelling."""
+    """Parse a mode: Strict or NonStrict, in exactly this spelling."""
     try:
         return Mode(text)
     except ValueError:
@@ -120,7 +120,7 @@ def parse_mode(text: str) -> Mode:
 
 
 def parse_disruption(text: str) -> Disruption:
-    """What is evicted together: all or single, in exactly this spelling."""
+    """Parse a unit of eviction: all or single, in exactly this spelling."""
     try:
         return Disruption(text)
     except ValueError:
@@ -136,21 +136,21 @@ def parse_match_policy(text: str) -> MatchPolicy:
 
 
 def parse_flag(text: str) -> bool:
-    """A text that is true or false."""
+    """Parse true or false."""
     if text not in {"true", "false"}:
         raise BadValue("is neither true nor false")
     return text == "true"
 
 
 def parse_gpu_product(text: str) -> bool:
-    """Whether all members must get the same GPU product: the text is same or any."""
+    """Parse a policy for GPU products: True for same (all members get the same product), False for any."""
     if text not in {"same", "any"}:
         raise BadValue("is neither same nor any")
     return text == "same"
 
 
 def parse_topology(text: str) -> tuple[str, ...] | None:
-    """The node labels of the required levels, sorted; None for an empty text."""
+    """Parse the node labels of the required levels and sort them; None for an empty text."""
     labels = tuple(sorted({key.strip() for key in text.split(",")})) if text.strip() else ()
     if not all(map(LABEL_KEY.fullmatch, labels)):
         raise BadValue("is not a label key" if len(labels) == 1 else "is not a list of label keys")

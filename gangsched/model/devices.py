@@ -1,7 +1,7 @@
 """Devices, their classes and the claims for them, as in resource.k8s.io/v1.
 
-Amounts are billionths, so that all quantities are exact. `unknown` names a part of the object that gangsched does not
-support, or is "". A device with such a part is no candidate; a claim with one is refused.
+Amounts are billionths, so that all quantities are exact. `unknown` names the part of the object that gangsched does not
+support, or is "". A device with such a part is never allocated; a claim with one is refused.
 """
 
 from __future__ import annotations
@@ -30,15 +30,17 @@ ALL = "All"
 
 
 class DeviceScope(StrEnum):
-    """The setting `devices`: whether gangsched allocates devices to claims without any."""
+    """The setting `devices`: whether gangsched allocates devices itself (all), or only schedules pods whose claims are
+    already allocated (allocated).
+    """
 
     ALLOCATED = "allocated"
     ALL = "all"
 
 
 class NodeScope(msgspec.Struct, frozen=True, gc=False):
-    """The nodes that can use a device: the node with this name if one is given, else all nodes if it says so, else the
-    nodes that match `terms`.
+    """The nodes that can use a device: the one named `node` if set, else all nodes if `everywhere`, else the nodes that
+    match `terms`.
     """
 
     node: str = ""
@@ -47,12 +49,12 @@ class NodeScope(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def given(self) -> bool:
-        """Whether the object restricts the nodes at all."""
+        """Whether the object states any of the three fields."""
         return bool(self.node) or self.everywhere or self.terms is not None
 
 
 class RequestPolicy(msgspec.Struct, frozen=True, gc=False):
-    """Which amounts of a capacity may be requested: `values`, or from `least` to `most` in steps."""
+    """Amounts of a capacity that may be requested: those in `values`, or from `least` to `most` in steps of `step`."""
 
     default: int | None = None
     values: tuple[int, ...] = ()
@@ -74,8 +76,8 @@ class Device(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A device of a slice.
 
     Names of attributes and capacities may omit the driver's domain. `shared`: the device allows several allocations.
-    `binds_to_node`: a claim that has it can only be used on the node for which it was allocated.
-    `conditional`: it can be used only once some conditions hold, for which gangsched does not wait.
+    `binds_to_node`: a claim that uses the device is usable only on the node for which it was allocated. `conditional`:
+    the device is usable only once some conditions hold; gangsched does not wait for them.
     """
 
     name: str
@@ -110,7 +112,7 @@ class ResourceSlice(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class DeviceTaintRule(msgspec.Struct, frozen=True, gc=False):
-    """A taint on all devices with this driver, pool and name; None matches any."""
+    """A taint on all devices with this driver, pool and name. A field that is None matches any value."""
 
     name: str
     taint: Taint
@@ -124,8 +126,8 @@ class DeviceClass(msgspec.Struct, frozen=True, gc=False):
     """Selectors that all devices of the class match. `extended_resource` is the resource that the class provides, ""
     for none.
 
-    `configs` are for the driver, as JSON: they are copied into each allocation. `creation_s`: when it was created, in
-    seconds since the epoch.
+    `configs` are driver configs as JSON, copied into each allocation. `creation_s`: creation time in seconds since the
+    epoch.
     """
 
     name: str
@@ -161,8 +163,8 @@ class DeviceRequest(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class DeviceConstraint(msgspec.Struct, frozen=True, gc=False):
-    """The devices of these requests, () for all, must have the same value of the attribute, or different ones if
-    `distinct`.
+    """All devices of these requests (() for all requests) must have the same value of the attribute or, if `distinct`,
+    different values.
     """
 
     attribute: str
@@ -175,8 +177,8 @@ class DeviceConstraint(msgspec.Struct, frozen=True, gc=False):
 
 
 class DeviceResult(msgspec.Struct, frozen=True, gc=False):
-    """A device that is allocated to a claim. `share` is "" unless the device is shared; `amounts` are the capacities
-    that the share uses.
+    """A device that is allocated to a claim. `share` is the id of the allocated share, "" unless the device is shared;
+    `amounts` are the capacities that the share uses.
     """
 
     request: str
@@ -187,8 +189,7 @@ class DeviceResult(msgspec.Struct, frozen=True, gc=False):
 
 
 class DeviceClaim(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """Requests of a ResourceClaim. Each request is a list of alternatives, of which the first one that can be
-    allocated is used.
+    """Requests of a ResourceClaim. Each request is a list of alternatives; the first one that can be allocated is used.
 
     `results` are the allocated devices, None for an unallocated claim.
     """
@@ -205,7 +206,7 @@ class DeviceClaim(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 class MadeClaim(msgspec.Struct, frozen=True, gc=False):
     """The claim that gangsched creates for a pod's extended resources, unless an earlier attempt has created it.
 
-    `users` are containers, each with a resource and the request whose devices it uses.
+    `users` are containers, each with a resource and the name of the request whose devices it uses.
     """
 
     requests: tuple[DeviceRequest, ...] = ()
@@ -215,8 +216,8 @@ class MadeClaim(msgspec.Struct, frozen=True, gc=False):
 class DeviceAllocation(msgspec.Struct, frozen=True, gc=False):
     """The devices that were chosen for a claim.
 
-    `configs` are the configs of the device classes as JSON, each with the requests that it is for. `reads`: the claim
-    has configs or tolerations, which are read when the allocation is written.
+    `configs` are the configs of the device classes as JSON, each with the requests it applies to. `reads`: the claim
+    has configs or tolerations, which must be read when the allocation is written.
     """
 
     results: tuple[DeviceResult, ...]

@@ -1,4 +1,4 @@
-"""PodDisruptionBudgets as in the API, and the condition of pods that gangsched evicts.
+"""PodDisruptionBudgets as in the API, and the DisruptionTarget condition of pods that gangsched evicts.
 
 Invariant: values only. `core.preemption` chooses victims, and `kube` writes the condition.
 """

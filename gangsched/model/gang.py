@@ -1,8 +1,8 @@
-"""Gangs and gang groups as one plan sees them.
+"""Gangs and gang groups, as a plan sees them.
 
-Invariant: a `Gang` is an immutable view of one gang's members and settings; a `Group` is the gangs that are decided
-together (a gang without siblings is a group of one, a plain pod a gang of one). The state rebuilds them when something
-changes.
+Invariant: a `Gang` is an immutable view of one gang's members and settings. A `Group` is a set of gangs that are
+decided together: a gang without siblings is a group of one gang, and a plain pod is a gang of one member. The state
+rebuilds both when something changes.
 """
 
 from __future__ import annotations
@@ -32,16 +32,18 @@ TO_COME: Final = "to-come:"
 
 
 class Mode(StrEnum):
-    """Whether members keep their room while other members do not fit (semantics R2, R3)."""
+    """Whether a gang holds nodes for some members while others do not fit: NonStrict does, Strict does not (semantics
+    R2, R3).
+    """
 
     STRICT = "Strict"
     NON_STRICT = "NonStrict"
 
 
 class Disruption(StrEnum):
-    """What is evicted together (semantics V6): a whole part, or each member of a gang by itself.
+    """Unit of eviction (semantics V6): the whole part (all), or each member of a gang by itself (single).
 
-    If neither is declared, members above a minimum are evicted one by one, then the whole.
+    If neither is declared, members above the minimum are evicted one by one, and the rest as a whole.
     """
 
     ALL = "all"
@@ -69,8 +71,8 @@ class Placement:
 class Refusal:
     """Why a pod or gang is not scheduled now: a reason and a message.
 
-    `message` changes only with the reason, the cause or the advice; `now` has facts that change more often, such as
-    counts (semantics E1). `never`: it would not fit even if the nodes were empty.
+    `message` changes only with the reason, the cause or the advice. `now` has facts that change more often, such as
+    counts (semantics E1). `never`: the pod or gang would not fit even if the nodes were empty.
     """
 
     reason: Reason
@@ -80,13 +82,13 @@ class Refusal:
 
     @property
     def text(self) -> str:
-        """Both parts of the message, joined."""
+        """`message` and `now`, joined."""
         return f"{self.message}: {self.now}" if self.message and self.now else self.message or self.now
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gang:
-    """One gang. Counts are of live members."""
+    """One gang. All counts are of live members."""
 
     id: str
     min_member: int = 1
@@ -146,7 +148,7 @@ class Gang:
 
     @property
     def least(self) -> int:
-        """The number of members that a start needs room for; with members to come, all of them."""
+        """Number of members that need room for a start; if members are still to come, this is all of them."""
         # A start without room for all of them would leave a leader that waits beside what runs (B8).
         return self.total if self.to_come else self.min_member
 
@@ -157,33 +159,31 @@ class Gang:
 
     @property
     def unhindered(self) -> tuple[Pod, ...]:
-        """Members that may start without the others (semantics P3, B3)."""
+        """Members that may start before the other members have nodes (semantics P3, B3)."""
         return (*self.retry, *(self.pending if self.free_running else ()))
 
     @property
     def waiting(self) -> bool:
-        """Whether any member waits for a node, or for a retry of its bind."""
+        """Whether any member waits for a node or for a retry of its bind."""
         return bool(self.pending or self.retry or self.later or self.kept or self.held)
 
     @property
     def quorum(self) -> int:
-        """The number of members that P1 compares with `min_member`."""
+        """Number of members that rule P1 compares with `min_member`."""
         # Before its first start, pods that have succeeded are leftovers of another job (P1).
         done = self.succeeded if self.free_running else 0
         waiting = len(self.pending) + len(self.retry) + len(self.kept) + len(self.held)
         return waiting + self.bound + done
 
     def counted(self, placed: int) -> int:
-        """Number of members that Permit counts after `placed` of the pending ones found a node (semantics B1)."""
+        """Number of members that Permit counts once `placed` of the pending ones have a node (semantics B1)."""
         ready = placed + len(self.held)
         return ready if self.match_policy is MatchPolicy.ONLY_WAITING else ready + self.bound
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """Gangs decided together, sorted by id. All of them start together, unless they form a `tree`, which starts in
-    parts (I9).
-    """
+    """Gangs that are decided together, sorted by id. All start together; the gangs of a `tree` start in parts (I9)."""
 
     id: str
     gangs: tuple[Gang, ...]
@@ -231,7 +231,7 @@ class Group:
         return frozenset(namespace_of(gang.id) for gang in self.gangs)
 
     def is_of(self, key: str) -> bool:
-        """Whether all gangs of the group are in the namespace of `key`, an object or a group, so that messages to the
+        """Whether all gangs of the group are in the namespace of the object or group `key`; if so, messages to the
         group may name it.
         """
         # A group of two namespaces is told numbers instead: each message goes to all of its gangs.
@@ -239,7 +239,9 @@ class Group:
 
     @property
     def lowest_priority(self) -> int:
-        """The lowest priority of its members, for which the most nominations count (semantics F1)."""
+        """Lowest priority of its members. Nominations of this priority or higher reserve room that the group cannot use
+        (semantics F1).
+        """
         placed = (each.pod for gang in self.gangs for each in (*gang.held, *gang.kept))
         pods = (*placed, *(pod for gang in self.gangs for pod in (*gang.pending, *gang.retry)))
         return min((pod.priority for pod in pods), default=self.priority)
@@ -256,38 +258,38 @@ class Group:
 
     @property
     def run_time_s(self) -> float:
-        """Expected run time: the longest of its gangs' (H1)."""
+        """Expected run time: the maximum over its gangs (H1)."""
         return max([gang.run_time_s for gang in self.gangs])
 
     @property
     def preemption_delay_s(self) -> float:
-        """Delay before it preempts: the longest of its gangs' (V28)."""
+        """Delay before the group preempts: the maximum over its gangs (V28)."""
         return max([gang.preemption_delay_s for gang in self.gangs])
 
     @property
     def wait_time_s(self) -> float:
-        """Shortest wait time of the group's gangs, since the group times out as a whole (semantics T1)."""
+        """Wait time: the minimum over its gangs, since the group times out as a whole (semantics T1)."""
         return min(gang.wait_time_s for gang in self.gangs)
 
 
 def namespace_of(key: str) -> str:
-    """Namespace of a gang or group, by its id."""
+    """Namespace in the id of a gang or group."""
     # Ids of plain pods and trees have a prefix that no namespace can have, as it contains a colon.
     return key.removeprefix(PLAIN).removeprefix(TREE).partition("/")[0]
 
 
 def is_to_come(uid: str) -> bool:
-    """Whether the uid is that of a stand-in for a member to come."""
+    """Whether `uid` identifies a stand-in for a member to come."""
     return uid.startswith(TO_COME)
 
 
 def room_key(gang: str) -> str:
-    """The key under which room for members to come is promised: to the gang alone, not to its group."""
+    """The key under which room for members to come is promised: for the gang alone, not for its group."""
     return f"{TO_COME}{gang}"
 
 
 def gang_to_come(uid: str) -> str:
-    """The gang of a member to come, by the uid of its stand-in; "" for any other uid."""
+    """The gang of the member to come with this stand-in `uid`; "" for any other uid."""
     return uid.removeprefix(TO_COME).rpartition("#")[0] if is_to_come(uid) else ""
 
 

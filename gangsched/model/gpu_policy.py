@@ -1,7 +1,7 @@
 """The GPU policy: settings of administrators and gangs about accelerators and topology.
 
-Invariant: values only; `core.scopes` and `core.score` apply them. Without constraints, gangs are packed, and kept in
-one domain as long as they still fit.
+Invariant: values only; `core.scopes` and `core.score` apply them. By default, gangs are packed, and placed in one
+domain if they fit there.
 """
 
 from __future__ import annotations
@@ -33,9 +33,8 @@ class PlainReplicas(StrEnum):
 class GpuPolicy:
     """The administrator's settings.
 
-    `topology_keys` are node labels, smallest domains first; `accelerators` are resources treated as accelerators in
-    addition to the built-in ones (`model.resources.is_accelerator`). `replicas` is about pods
-    without accelerators.
+    `topology_keys` are node labels, smallest domains first. `accelerators` are resources that count as accelerators in
+    addition to the built-in ones (`model.resources.is_accelerator`). `replicas` applies to pods without accelerators.
     """
 
     topology_keys: tuple[str, ...] = TOPOLOGY_KEYS
@@ -49,7 +48,7 @@ class GpuPolicy:
 
 
 class SliceLayer(NamedTuple):
-    """A layer of slices: each `size` consecutive members are in one domain of the node label `topology`."""
+    """A layer of slices: every `size` consecutive members run in one domain of the node label `topology`."""
 
     size: int
     topology: str
@@ -59,10 +58,10 @@ class SliceLayer(NamedTuple):
 class PlacementConstraints:
     """Constraints of a gang in addition to its pods' specs.
 
-    `allow_shared`: members may use GPUs that pods share. `same_product`: all members with accelerators must get the
-    same GPU product. `topology`: for each of these node labels, all members must be in one domain. `preferred`: all
-    members are placed in one domain of this label if they fit; "" for none. `slices` are layers, the coarsest first;
-    each size divides the previous one.
+    `allow_shared`: members may use GPUs that pods share. `same_product`: all members with accelerators get the same GPU
+    product. `topology`: for each of these node labels, all members are in one domain. `preferred`: all members are in
+    one domain of this label if they fit; "" for none. `slices` are layers, coarsest first; each size divides the size
+    of the layer before it.
     """
 
     allow_shared: bool = False

@@ -1,7 +1,7 @@
 """Inter-pod constraints: the parts of a pod that depend on other pods.
 
 Invariant: terms are stored as written. A term without namespaces applies to the namespace of its pod. That namespace is
-not stored in the term, so that equal pods of several namespaces share one `Shape`. `model.pods_by_node` has the pods;
+not stored in the term, so equal pods of several namespaces share one `Shape`. `model.pods_by_node` has the pods;
 `core.filter` and `core.preferences` evaluate the terms.
 """
 
@@ -51,7 +51,7 @@ def selects(selector: Selector, labels: Mapping[str, str]) -> bool:
 
 
 class HostPort(msgspec.Struct, frozen=True, gc=False):
-    """A host port of a pod; `ip` is `ANY_IP` for all addresses (`::` is an address like any other)."""
+    """A host port of a pod; `ip` is `ANY_IP` for all addresses. `::` is a single address, as in kube-scheduler."""
 
     protocol: str
     port: int
@@ -68,7 +68,8 @@ class HostPort(msgspec.Struct, frozen=True, gc=False):
 
 
 class PodTerm(msgspec.Struct, frozen=True, gc=False):
-    """An inter-pod affinity term: pods in some namespaces that `selector` matches, within one topology domain.
+    """An inter-pod affinity term: it selects pods that match `selector`, in some namespaces, within one topology
+    domain.
 
     Without `namespaces`, and with `namespace_selector` None, it applies to the namespace of its pod.
     """
@@ -99,7 +100,7 @@ class Spread(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class InterPodConstraints(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """All parts of a pod that depend on other pods. A shape without any has `inter_pod` None."""
+    """All constraints of a pod that depend on other pods. A shape without such constraints has `inter_pod` None."""
 
     ports: tuple[HostPort, ...] = ()
     affinity: tuple[PodTerm, ...] = ()
@@ -115,12 +116,12 @@ class InterPodConstraints(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     @property
     def has_terms(self) -> bool:
-        """Whether such a pod affects others by its terms, not only by its labels."""
+        """Whether the pod has affinity terms, by which it affects the placement of other pods."""
         return bool(self.affinity or self.anti_affinity or self.preferred)
 
     @property
     def keys(self) -> frozenset[str]:
-        """The keys of pod labels that its terms read."""
+        """The keys of pod labels that the terms read."""
         terms = (*self.affinity, *self.anti_affinity, *(weighted.term for weighted in self.preferred))
         spreads = (*self.spread, *self.soft_spread)
         selectors = [*(term.selector for term in terms), *(spread.selector for spread in spreads)]

@@ -1,7 +1,7 @@
 """Room on nodes that is promised to pods which do not run there yet (semantics F1, V10).
 
 Invariant: a `NominatedRoom` is immutable; `changed` returns a new one that shares the unchanged parts. The promises of
-each priority are summed in columns, so that a plan reserves or releases any number of them at once.
+each priority are summed in columns, so a plan can reserve or release any number of them at once.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class Nomination(NamedTuple):
     """Room on a node that is promised to a pod, by another scheduler (semantics F1) or by gangsched's preemption (V10).
 
     `pod` has only the pod's shape and priority. `group` is the id of the group that may use the room, "" for a pod of
-    another scheduler. Leaving pods still use `freed` of the room. That part becomes free for this nomination alone, so
-    it reserves no other room until then.
+    another scheduler. Victims and terminating pods still use `freed` of the room. When they are gone, only this
+    nomination gets that part; until then the nomination reserves no other room for it.
     """
 
     node: str
@@ -45,7 +45,7 @@ class ColumnLayout(NamedTuple):
         return len(self.resources), len(self.nodes)
 
     def sums(self, asked: Iterable[tuple[str, ResourceVector]]) -> Ints:
-        """`sums[r][n]` of the requests on each node; nodes that no longer exist are skipped."""
+        """`sums[r][n]`: total of the requests on each node; nodes that no longer exist are skipped."""
         sums = np.zeros(self.shape, dtype=np.int64)
         alike: dict[ResourceVector, list[int]] = {}
         for node, requests in asked:
@@ -64,9 +64,9 @@ class ColumnLayout(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NominatedLevel:
-    """Promises of one priority: `asked[r][n]` in total, of which leaving pods still use `in_use[r][n]`.
+    """Promises of one priority: `asked[r][n]` in total, including `in_use[r][n]`, which leaving pods still use.
 
-    `filtered` are promises to pods that affect other filters too, for example because of host ports.
+    `filtered` are promises to pods that other filters must count as well, for example because of host ports.
     """
 
     priority: int
@@ -86,7 +86,7 @@ class NominatedRoom:
 
     @classmethod
     def of(cls, nominations: Iterable[Nomination], layout: ColumnLayout) -> NominatedRoom:
-        """Sum up all of these nominations, given by pod."""
+        """Sum up these nominations, which are keyed by pod."""
         return cls().changed({each.pod.uid: each for each in nominations}, layout)
 
     def __bool__(self) -> bool:

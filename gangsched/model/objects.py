@@ -54,7 +54,7 @@ class Taint(msgspec.Struct, frozen=True, gc=False):
     effect: str = ""
 
     def __str__(self) -> str:
-        """As `kubectl taint` writes it."""
+        """The taint as `kubectl taint` writes it."""
         return f"{self.key}={self.value}:{self.effect}" if self.value else f"{self.key}:{self.effect}"
 
 
@@ -84,7 +84,7 @@ class PreferredTerm(msgspec.Struct, frozen=True, gc=False):
 class ExtendedResource(NamedTuple):
     """An extended resource that a pod's containers request, as a claim would request devices for it.
 
-    `requests` are names and counts of devices; `users` are the containers with the request whose devices each uses.
+    `requests` are request names and device counts. `users` are containers, each with the request whose devices it uses.
     """
 
     name: str
@@ -94,7 +94,7 @@ class ExtendedResource(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Shape:
-    """The part of a pod's specification that filters and scores read; identical pods share one object.
+    """The part of a pod's spec that filters and scores read; identical pods share one object.
 
     Shapes are compared and hashed by identity: the decoder interns them, so masks can be cached per shape. Labels are
     not part of a shape, because they differ within a gang.
@@ -133,9 +133,9 @@ DEVICES = "resourceclaims"
 
 
 class ClaimEntry(NamedTuple):
-    """An entry of `spec.resourceClaims` of a pod or a native PodGroup, with the name of either a claim or a template.
+    """An entry of `spec.resourceClaims` of a pod or a native PodGroup, which names a claim or a template.
 
-    A pod uses a claim of its PodGroup by an entry that equals the PodGroup's (KEP-5729).
+    If a pod's entry equals an entry of its PodGroup, the pod uses the PodGroup's claim (KEP-5729).
     """
 
     name: str
@@ -146,9 +146,9 @@ class ClaimEntry(NamedTuple):
 class ClaimUse(msgspec.Struct, frozen=True, gc=False):
     """A PersistentVolumeClaim that a pod mounts or, with `device`, a ResourceClaim that it uses.
 
-    `ephemeral`: the claim is created for this pod or its PodGroup, which must own it; until it exists, such a
-    ResourceClaim has no `name`. `entry` is set only for ResourceClaims of pods with a native PodGroup. `extended`: the
-    ResourceClaim is for extended resources of the pod, and the scheduler creates it.
+    `ephemeral`: the claim is created for this pod or its PodGroup, which must own it; such a ResourceClaim has no
+    `name` until it exists. `entry` is set only for ResourceClaims of pods with a native PodGroup. `extended`: the
+    scheduler creates the ResourceClaim, for extended resources of the pod.
     """
 
     name: str
@@ -163,8 +163,9 @@ class ClaimUse(msgspec.Struct, frozen=True, gc=False):
 
 
 class PromisedRoom(NamedTuple):
-    """Room that a Permit promised to the gang's members to come (semantics B8): the nodes with their number of members,
-    present or to come; what each member to come requests; and the epoch second at which the promise ends.
+    """Room that a Permit promised to the gang's members to come (semantics B8): the nodes, each with its number of
+    members that exist or are to come; the requests of one member to come; and the epoch second at which the promise
+    ends.
     """
 
     until_s: int
@@ -173,11 +174,11 @@ class PromisedRoom(NamedTuple):
 
 
 class PermitStamp(NamedTuple):
-    """Identifies the Permit that a pod passed with its gang: the gang's minimum at that time, and the number of that
-    start (`epoch`), which increases by one.
+    """Identifies the Permit with which a pod's gang started: the gang's minimum at that time, and `epoch`, the number
+    of that start, which increases by one.
 
-    Every bind of a member writes it as an annotation, so that a restart knows which gangs were started (semantics B4).
-    Binds of the Permit itself also write the `room` that was promised to members to come (B8).
+    Every bind of a member writes the stamp as an annotation, so that a restart knows which gangs have started
+    (semantics B4). Binds of the Permit itself also write the `room` that it promised to members to come (B8).
     """
 
     min_member: int
@@ -253,20 +254,18 @@ class Pod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     @property
     def claims_devices(self) -> bool:
-        """Whether it has claims for devices."""
+        """Whether the pod has claims for devices."""
         return any(use.device for use in self.claims)
 
     @property
     def ends_with_node(self) -> bool:
-        """Whether other pods cannot use its room while the node exists: true of DaemonSet pods and mirrors of static
-        pods.
-        """
+        """Whether no other pod can use its room while the node exists: DaemonSet pods and mirrors of static pods."""
         # A DaemonSet replaces its pod on the same node at once; a static pod is the kubelet's own.
         return self.mirror or self.controller_kind in DAEMON_KINDS
 
     @property
     def replica_of(self) -> str:
-        """The uid of the controller by whose replicas the pod is spread; "" if it has none, or is terminating."""
+        """The uid of the controller whose replicas are spread; "" if the pod has none, or is terminating."""
         return self.controller_uid if self.controller_kind in REPLICA_KINDS and not self.deleting else ""
 
 
@@ -315,11 +314,11 @@ class Service(InNamespace, frozen=True, gc=False):
 
 
 class SubGroups(msgspec.Struct, frozen=True, kw_only=True):
-    """An entry of a PodGroup's policy of sub groups: the pods that `selector` matches, divided by the values of the
-    labels `match_label_keys`, which they all have.
+    """An entry of a PodGroup's policy of sub groups: it divides the pods that `selector` matches by the values of the
+    labels `match_label_keys`, all of which every such pod has.
 
-    `name` is that of the composite above these sub groups. Each starts with at least `size` pods, and at least
-    `min_groups` start together.
+    `name` is the name of the composite above these sub groups. Each sub group starts with at least `size` pods, and at
+    least `min_groups` sub groups start together.
     """
 
     name: str
@@ -400,6 +399,8 @@ class PodGroup(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def declaration(self) -> PodGroup:
-        """All that users declare in the PodGroup, without its status; equal until a user changes it."""
+        """Everything that users declare in the PodGroup, without its status; it changes only when a user changes the
+        PodGroup.
+        """
         # The status is mostly our own writing: each write would else look like an edit of the user.
         return msgspec.structs.replace(self, status={}, resource_version="")

@@ -27,7 +27,7 @@ class Behind(NamedTuple):
     labels: Labels
 
     def includes(self, other: PeerKey) -> bool:
-        """Whether every pod of `other` is also in this set: the namespace is the same, and `other` requires at least
+        """Whether this set includes every pod of `other`: the namespace is the same, and `other` requires at least
         these labels.
         """
         return isinstance(other, Behind) and other.namespace == self.namespace and self.labels <= other.labels
@@ -40,7 +40,7 @@ PeerKey: TypeAlias = str | Behind
 class Selectors:
     """The selectors of the Services of one namespace; immutable.
 
-    Each is indexed by its rarest label, so that a pod is compared only with Services that may select it.
+    Each selector is indexed by its rarest label, so that a pod is compared only with Services that may select it.
     """
 
     __slots__ = ("_by_label",)
@@ -55,7 +55,7 @@ class Selectors:
             self._by_label.setdefault(rarest, []).append(selector)
 
     def merged(self, labels: Mapping[str, str]) -> Labels:
-        """The labels that all selectors matching these labels require together; empty if no selector matches."""
+        """The labels that all selectors matching `labels` require together; empty if no selector matches."""
         pairs, merged, left = labels.items(), NO_LABELS, COMPARED_PER_POD
         for label in pairs:
             found = self._by_label.get(label)
@@ -72,10 +72,10 @@ class Selectors:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PeerNumbers:
-    """`counts[key][node]`: number of pods on a node that count for a key, each once per key; immutable.
+    """`counts[key][node]`: number of pods on a node that count for a key; a pod counts once per key. Immutable.
 
-    `behind[namespace]` are the labels of the `Behind` keys in `counts`. Namespaces without `selectors` have none,
-    because there is no Service, or no pod whose peers depend on Services.
+    `behind[namespace]` are the labels of the `Behind` keys in `counts`. A namespace without `selectors` has no such
+    keys: it has no Service, or no pod whose peers depend on Services.
     """
 
     counts: Mapping[PeerKey, Mapping[str, int]] = field(default_factory=dict)
@@ -83,7 +83,7 @@ class PeerNumbers:
     selectors: Mapping[str, Selectors] = field(default_factory=dict)
 
     def keys(self, pod: Pod) -> tuple[PeerKey, ...]:
-        """The keys under which a placed pod counts, none while it terminates. The first key identifies the peers of a
+        """The keys for which a placed pod counts; none while it terminates. The first key identifies the peers of a
         pending pod.
         """
         if pod.deleting:
@@ -94,11 +94,11 @@ class PeerNumbers:
         return (*of_controller, Behind(pod.namespace, labels)) if labels else of_controller
 
     def listed(self) -> Iterator[Behind]:
-        """The keys of a namespace that `behind` lists."""
+        """The `Behind` keys that `behind` lists."""
         return (Behind(namespace, labels) for namespace, each in self.behind.items() for labels in each)
 
     def numbers(self, key: PeerKey) -> Iterator[tuple[str, int]]:
-        """Nodes, and the number of pods on each; a node may occur several times."""
+        """Pairs of a node and a number of pods on it; a node may occur several times."""
         if isinstance(key, str):
             yield from self.counts.get(key, {}).items()
             return

@@ -41,9 +41,10 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Room that is required before a refused group is tried again: for `count` pods of `shape` (semantics Q3).
+    """Room that must become free before a refused group is tried again: for `count` pods of `shape` (semantics Q3).
 
-    All of it must be in one domain of the node labels `within`, the same domain for all needs with these labels.
+    If `within` has node labels, all of that room must be in one domain of them, and all needs with the same labels must
+    be met in the same domain.
     """
 
     shape: Shape
@@ -84,7 +85,7 @@ class Verdict:
     kept_for: KeptFor | None = None
 
     def carried_out(self) -> Verdict:
-        """The verdict as it is stored after its commit: without copies of the placed pods."""
+        """The verdict as stored after its commit, without copies of the placed pods."""
         # Verdicts of thousands of waiting groups are kept until the next one: pods in them would outlive their
         # deletion.
         return replace(self, binds=(), holds=(), rooms=(), releases=(), sent=len(self.binds))
@@ -100,7 +101,7 @@ class Verdict:
         return self.told.reason
 
     def tells_the_same(self, other: Verdict) -> bool:
-        """Whether both verdicts lead to the same reports, ignoring the number of rounds."""
+        """Whether both verdicts lead to the same reports; the number of rounds does not matter."""
         kept, others = self.kept_for, other.kept_for
         alike = kept is others or (kept is not None and others is not None and kept.tells_the_same(others))
         # `needs` and `preemption` are for the queue; what users read of them is in these texts already.
@@ -113,7 +114,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unfinished:
-    """Progress with a group that takes more work than one plan may do; no room is reserved for it."""
+    """Progress with a group that needs more work than one plan may do; no room is reserved for it."""
 
     group: str
     generation: int
@@ -149,7 +150,7 @@ class Unfinished:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Verdicts in the order in which they were reached."""
+    """Verdicts, in the order in which they were made."""
 
     verdicts: tuple[Verdict, ...]
     #: Groups that were not decided because the plan was full.
@@ -172,7 +173,7 @@ class PlanInput:
     """Input of a plan from the state; the administrator's settings are passed separately.
 
     `looked_at` are the ids of the groups already decided in the current pass over the queue; a pass takes several plans
-    if limits cut them short. `unfinished` is from the last plan.
+    if limits cut them short. `unfinished` is the progress returned by the last plan.
     """
 
     snapshot: Snapshot

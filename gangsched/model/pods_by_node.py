@@ -1,7 +1,7 @@
 """The pods on each node, and the questions that filters ask about them (`core.filter.count_cache` answers them).
 
 Invariant: a `PodsByNode` is immutable. A question, such as how many pods a term selects, is a pure function of the pods
-on one node. A version never stands for two different sets of pods, whatever the node table.
+on one node. One version number never identifies two different sets of pods, even across node tables.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class ResolvedTerm:
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """The question how many pods all of these terms select; with `staying`, pods that are terminating do not count."""
+    """The question how many pods all of these terms select. With `staying`, terminating pods do not count."""
 
     terms: tuple[ResolvedTerm, ...]
     staying: bool = False
@@ -62,7 +62,7 @@ class Selected:
 
 @dataclass(frozen=True, slots=True)
 class OwnedBy:
-    """The question how many pods of one term owner there are."""
+    """The question how many pods have the same inter-pod terms and namespace as one term owner."""
 
     owner: TermOwner
 
@@ -99,10 +99,10 @@ Question: TypeAlias = Selected | OwnedBy | UsingPort
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PodsByNode:
-    """`residents[node]`: the pods by uid, with node indexes as in the node table, as of `versions[node]`.
+    """`residents[node]`: the node's pods by uid, as of `versions[node]`; node indexes are those of the node table.
 
     `term_owners` are the term owners with a pod on any of these nodes. `namespaces` has the labels of all namespaces.
-    `peers` has the number of peers of plain pods on each node, by node name.
+    `peers` counts the peers of plain pods by node name.
     """
 
     residents: Sequence[Residents] = ()

@@ -1,8 +1,8 @@
 """Input and result of preemption decisions (the V rules of docs/semantics/preemption.md).
 
 Invariant: values only. The state fills in a `PreemptionInput`, `core.preemption` decides on it and on the plan's
-ledger, and the state carries out the `Preemption` of a committed verdict. Times ending in `_s` are epoch seconds unless
-stated to be monotonic.
+ledger, and the state carries out the `Preemption` of a committed verdict. Times ending in `_s` are epoch seconds;
+monotonic times are marked as such.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ WAIT_STEP_S = 60
 
 
 class VictimScope(StrEnum):
-    """The setting `preemption`: whether pods of gangsched only, or of any scheduler, may be victims (V5)."""
+    """The setting `preemption`: whether victims may be pods of gangsched only, or of any scheduler (V5)."""
 
     OWN = "own"
     ALL = "all"
@@ -41,7 +41,7 @@ class BudgetRule(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PreemptionSettings:
-    """The administrator's settings, and documented constants; `names` are the scheduler names of gangsched.
+    """The administrator's settings, and documented constants. `names` are the scheduler names of gangsched.
 
     Pods that have run for less than `min_run_s` are never victims. Preemption does not wait for a pod that takes longer
     than `max_wait_s` to terminate (V4, V12).
@@ -68,10 +68,10 @@ class PreemptionSettings:
 
 
 class RunningPod(NamedTuple):
-    """A pod bound to `node` that has not ended; `gang` is its gang's id, "" for a plain pod.
+    """A pod that is bound to `node` and has not ended. `gang` is the id of its gang, "" for a plain pod.
 
-    `leaving`: it is terminating, or is a victim of a nomination in progress. `mark` is a version number that is unique
-    among all plans of one state, 0 if it has none.
+    `leaving`: the pod is terminating, or is a victim of a nomination in progress. `mark` is a version number that is
+    unique among all plans of one state, 0 if the pod has none.
     """
 
     pod: Pod
@@ -131,8 +131,8 @@ class Running:
 
 
 class UnitKind(StrEnum):
-    """Kind of a victim's unit (V6): a member above its gang's minimum (surplus), a whole child above the minimum of its
-    tree, a whole group, or a plain pod.
+    """Kind of a unit of eviction (V6): a member above its gang's minimum (surplus), a whole child above the minimum of
+    its tree, a whole group, or a plain pod.
     """
 
     SURPLUS = "surplus"
@@ -144,8 +144,8 @@ class UnitKind(StrEnum):
 class Victim(NamedTuple):
     """A pod to be evicted; `gang` and `group` are "" for a plain pod.
 
-    An `overdue` victim is evicted, even at equal priority, because it exceeded the run time for which it was backfilled
-    (H11). `part` is the child that is evicted as a whole, which may have more gangs than this one.
+    An `overdue` victim exceeded the run time for which it was backfilled, so it is evicted even at equal priority
+    (H11). `part` is the id of the child that is evicted as a whole; the child may have further gangs.
     """
 
     uid: str
@@ -161,22 +161,22 @@ class Victim(NamedTuple):
 
     @property
     def unit(self) -> tuple[UnitKind, str]:
-        """A key that is equal for victims that are evicted together."""
+        """A key that is equal for all victims of one unit of eviction."""
         if self.kind is UnitKind.CORE:
             return self.kind, self.group
         return self.kind, self.part if self.kind is UnitKind.CHILD else self.uid
 
     @property
     def is_of_whole(self) -> bool:
-        """Whether all members of its gang are evicted with it."""
+        """Whether the victim's gang is evicted whole."""
         return self.kind in {UnitKind.CORE, UnitKind.CHILD}
 
 
 class Harm(NamedTuple):
-    """The preemption cost of a set of victims as sort keys, smaller is better (V8).
+    """The preemption cost of a set of victims, as sort keys: smaller is better (V8).
 
     `work_lost` is in thousandths of accelerator-seconds, or of core-seconds for victims without accelerators.
-    `started_s` is the negative sum of the start times, so that among otherwise equal sets the youngest is evicted.
+    `started_s` is the negative sum of the start times, so the youngest of otherwise equal sets is evicted.
     """
 
     budgets_broken: int
@@ -190,8 +190,8 @@ class Harm(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preemption:
-    """A decision to preempt: nodes of the needed members, and the pods that must be gone before the members can be
-    bound.
+    """A decision to preempt: the nodes of the needed members, and the pods that must be gone before these members can
+    be bound.
     """
 
     #: They become nominations.
@@ -229,15 +229,15 @@ class Obstacle(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotHelpful:
-    """Why an allowed preemption did not help, with the amounts that its sentence names (V21).
+    """Why a preemption that is allowed did not help, with the amounts for the message (V21).
 
-    The fields by obstacle. NOTHING_LOWER: `name` is the member with the lowest priority, `amount`, which limits the
-    group (V2). TOO_LITTLE: `pods` pods have a lower priority, and without them there would be `room` for only that many
-    of the `needed` pods. BUDGET: the budget allows `allowed` of `needed` evictions. TOO_YOUNG: `pods` counts gangs and
-    plain pods, `seconds` is the setting. OTHER_SCHEDULERS: `amount` of `name` is in use. BACK_OFF, DELAYED: `seconds`
-    are left; DELAYED also has the delay `name` and the epoch second `amount` at which it ends (V28). TOO_MANY: `pods`
-    would have to be evicted, and `needed` are allowed. TOO_MUCH_WORK: `needed` pods wait. LATER: `name` is that of the
-    search if a round has yet to confirm its choice.
+    The fields by obstacle. NOTHING_LOWER: the member `name`, with priority `amount`, limits the group's preemption
+    priority (V2). TOO_LITTLE: `pods` pods have a lower priority; without them there would be `room` for that many of
+    the `needed` pods. BUDGET: the budget allows `allowed` of `needed` evictions. TOO_YOUNG: `pods` counts gangs and
+    plain pods; `seconds` is the setting. OTHER_SCHEDULERS: `amount` of `name` is in use. BACK_OFF: `seconds` are left.
+    DELAYED: `seconds` are left of the delay `name`, which ends at epoch second `amount` (V28). TOO_MANY: `pods` would
+    have to be evicted; `needed` are allowed. TOO_MUCH_WORK: `needed` pods wait. LATER: `name` identifies the search if
+    a round has yet to confirm its choice.
     """
 
     why: Obstacle
@@ -262,9 +262,9 @@ class NotHelpful:
 
 
 class HeldBack(NamedTuple):
-    """Nodes on which groups whose priority is below `right` do not start, because `group` waits for room there (V27).
+    """Nodes on which groups with a priority below `right` do not start, because `group` waits for room there (V27).
 
-    `rank` is the position of `group` among the groups that hold back others.
+    `rank` is the position of `group` among all groups that hold back lower-priority groups.
     """
 
     group: str
@@ -282,7 +282,7 @@ Share = tuple[str, int]
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class PreemptionInput:
-    """Preemption input of `plan`; None disables preemption, at no cost."""
+    """Preemption input of `plan`; None disables preemption, which then has no cost."""
 
     #: Reads the running pods, or as many of them as the given units of work allow. Called at most once per plan, and
     #: only if a group with a priority above `lowest_priority` was refused for room.

@@ -1,7 +1,7 @@
 """Events in, Actions out, Outcomes back: all messages between the shell and the state.
 
 Invariant: a message is a fact or an order, never a callback. The state applies Events and Outcomes in the order of
-arrival; the shell carries out Actions in any order and answers with Outcomes where the state needs the result.
+arrival. The shell carries out Actions in any order, and answers with Outcomes where the state needs the result.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class PodRef(msgspec.Struct, frozen=True, gc=False):
 
 
 class PodOnNode(PodRef, frozen=True, gc=False):
-    """A pod, and the node that it is to run on."""
+    """A pod, and the node that it should run on."""
 
     node: str
 
@@ -45,9 +45,9 @@ class Applied(msgspec.Struct, frozen=True, gc=False):
 class Gone(msgspec.Struct, frozen=True, gc=False):
     """An object of that kind was deleted.
 
-    `key` is a pod's uid; a PodGroup's `id`; the `key` of a claim, a PodDisruptionBudget or a Service; the name of any
-    other object. For a PodGroup, `api_group` is its API group, and `uid` protects a recreated one from a late message
-    ("" = any).
+    `key` is the uid of a pod, the `id` of a PodGroup, the `key` of a claim, PodDisruptionBudget or Service, or the name
+    of any other object. For a PodGroup, `api_group` is its API group; `uid`, "" for any, protects a recreated PodGroup
+    from a late message.
     """
 
     kind: type[Object]
@@ -65,7 +65,7 @@ class Replaced(msgspec.Struct, frozen=True):
 
 
 class Unread(msgspec.Struct, frozen=True, gc=False):
-    """Objects of that kind (and `api_group`, for PodGroups) cannot be read: not served, or `forbidden`."""
+    """Objects of that kind (and `api_group`, for PodGroups) cannot be read: it is not served, or `forbidden`."""
 
     kind: type[Object]
     api_group: str = ""
@@ -75,7 +75,7 @@ class Unread(msgspec.Struct, frozen=True, gc=False):
 class Followed(msgspec.Struct, frozen=True, gc=False):
     """Whether the PodGroups of one API group are being watched.
 
-    If they are not, a PodGroup that is missing from the cache may exist.
+    If they are not watched, a PodGroup that is missing from the cache may still exist.
     """
 
     api_group: str
@@ -83,7 +83,9 @@ class Followed(msgspec.Struct, frozen=True, gc=False):
 
 
 class StampsGuarded(msgspec.Struct, frozen=True, gc=False):
-    """Wall second since which an admission policy lets only gangsched write stamps; None if there is no such policy."""
+    """Epoch second since which an admission policy has allowed only gangsched to write stamps; None without such a
+    policy.
+    """
 
     since_s: int | None
 
@@ -120,7 +122,7 @@ class BindFailed(msgspec.Struct, frozen=True, gc=False):
 
 
 class BindUndecided(msgspec.Struct, frozen=True, gc=False):
-    """A bind that was sent before the Lease was lost may still be carried out; an Outcome follows.
+    """A bind sent before the Lease was lost may still be carried out; an Outcome follows.
 
     `permitted` is the stamp that the bind writes to the pod.
     """
@@ -131,15 +133,15 @@ class BindUndecided(msgspec.Struct, frozen=True, gc=False):
 
 
 class ClaimsWritten(msgspec.Struct, frozen=True, gc=False):
-    """A BindClaims was carried out; `versions` has the resulting version of each claim and volume, by key."""
+    """A BindClaims action was carried out. `versions` has the new resource version of each claim and volume, by key."""
 
     uid: str
     versions: Mapping[str, str]
 
 
 class ClaimsReleased(msgspec.Struct, frozen=True, gc=False):
-    """ResourceClaims were deallocated, if gangsched had allocated them. `versions` are the versions, by key, that must
-    be seen before their next use.
+    """ResourceClaims that gangsched had allocated were deallocated. The watch must show the resource `versions`, by
+    key, before these claims are used again.
     """
 
     versions: Mapping[str, str]
@@ -149,9 +151,9 @@ Outcome: TypeAlias = Bound | BindGone | BindFailed
 
 
 class PreemptionPrepared(msgspec.Struct, frozen=True, gc=False):
-    """A PreparePreemption has ended. `failed` is why it failed, "" if every member is nominated (rule V13).
+    """A PreparePreemption action has ended. `failed` says why it failed, "" if every member is nominated (rule V13).
 
-    It is not a failure if a victim is gone or its condition could not be written.
+    A missing victim, or a victim condition that could not be written, is not a failure.
     """
 
     id: str
@@ -177,7 +179,7 @@ class EvictionDelayed(msgspec.Struct, frozen=True, gc=False):
 
 
 class Evicted(msgspec.Struct, frozen=True, gc=False):
-    """Result of an Evict; `message` is the API server's, "" for DONE."""
+    """Result of an Evict action; `message` is the API server's, "" for DONE."""
 
     id: str
     uid: str
@@ -186,7 +188,7 @@ class Evicted(msgspec.Struct, frozen=True, gc=False):
 
 
 class EvictionsForbidden(msgspec.Struct, frozen=True, gc=False):
-    """A permission is missing, as `message` says, so preemption is off until a restart (rule V26)."""
+    """A permission is missing, as `message` says, so preemption stays off until a restart (rule V26)."""
 
     message: str
 
@@ -208,10 +210,10 @@ class ObjectRef(msgspec.Struct, frozen=True, gc=False):
 
 
 class BindClaims(PodOnNode, frozen=True, gc=False):
-    """Request volumes for a pod's claims on its node, reserve existing ones, or allocate devices; answered by
-    ClaimsWritten or BindFailed. If it fails, devices that it has allocated are released first.
+    """Request volumes for a pod's claims on its node, reserve existing volumes, or allocate devices. Answered by
+    ClaimsWritten or BindFailed; on failure, devices that the action has allocated are released first.
 
-    `free` are names of volumes that were not reserved before; the controller may undo such a reservation.
+    `free` are names of volumes that were not reserved before; the controller may undo their reservation.
     """
 
     claims: tuple[Selection, ...]
@@ -219,9 +221,9 @@ class BindClaims(PodOnNode, frozen=True, gc=False):
 
 
 class ReleaseClaims(PodOnNode, frozen=True, gc=False):
-    """Withdraw the request for volumes on the pod's node, for claims that still have none; not answered.
+    """Withdraw the request to provision volumes on the pod's node, for claims that still have no volume; not answered.
 
-    ResourceClaims are deallocated, which is answered by ClaimsReleased.
+    Also deallocate ResourceClaims; that is answered by ClaimsReleased.
     """
 
     claims: tuple[Selection, ...]
@@ -243,7 +245,7 @@ class NominatedMember(PodOnNode, frozen=True, gc=False):
 
 
 class PreparePreemption(msgspec.Struct, frozen=True, gc=False):
-    """Write status.nominatedNodeName on every member, then DisruptionTarget=True on every victim (rule V13, 1 and 2).
+    """Write status.nominatedNodeName to every member, then DisruptionTarget=True to every victim (rule V13, 1 and 2).
 
     Answered by exactly one PreemptionPrepared. If a member's write fails, no victim is changed. `id` identifies the
     nomination within this process.
@@ -255,11 +257,11 @@ class PreparePreemption(msgspec.Struct, frozen=True, gc=False):
 
 
 class Evict(msgspec.Struct, frozen=True, gc=False):
-    """Evict this pod, with its own grace period; then write DisruptionTarget once more (rule V13, 4 and 5).
+    """Evict this pod with its own grace period, then write DisruptionTarget once more (rule V13, 4 and 5).
 
-    Answered by exactly one Evicted, at `deadline_s` (monotonic) at the latest; before that by one EvictionDelayed if a
-    PodDisruptionBudget blocks it. With `delete` the pod is deleted instead, which no PodDisruptionBudget prevents (rule
-    V7, last resort).
+    Answered by exactly one Evicted, at `deadline_s` (monotonic) at the latest; one EvictionDelayed comes before it if a
+    PodDisruptionBudget blocks the eviction. With `delete`, the pod is deleted instead, which no PodDisruptionBudget
+    prevents (rule V7, last resort).
     """
 
     id: str
@@ -271,9 +273,9 @@ class Evict(msgspec.Struct, frozen=True, gc=False):
 
 
 class CancelPreemption(msgspec.Struct, frozen=True, gc=False):
-    """End a nomination: clear nominatedNodeName of these members, and stop sending its evictions.
+    """End a nomination: clear nominatedNodeName of these members, and stop sending evictions for it.
 
-    There is no answer to this action or to those evictions. Bound members need not be listed, because a bind clears the
+    Neither this action nor those evictions are answered. Bound members need not be listed, because a bind clears the
     field.
     """
 
@@ -282,22 +284,25 @@ class CancelPreemption(msgspec.Struct, frozen=True, gc=False):
 
 
 class SetPodCondition(PodRef, frozen=True, gc=False):
-    """Write PodScheduled=False with this reason and message. A newer action for the same uid replaces an unsent one."""
+    """Write PodScheduled=False with this reason and message. A newer action for the same uid replaces one that is not
+    yet sent.
+    """
 
     reason: str
     message: str
 
 
 class MarkTimedOut(PodRef, frozen=True, gc=False):
-    """Write the timeout annotation to an unbound pod through pods/status, until that succeeds or
-    the pod is gone (T2).
+    """Write the timeout annotation to an unbound pod through pods/status; retry until that succeeds or the pod is gone
+    (T2).
     """
 
 
 class SetPodGroupStatus(msgspec.Struct, frozen=True):
-    """Merge `status` into a PodGroup's status (E3). The newest order for an object replaces unsent ones.
+    """Merge `status` into a PodGroup's status (E3). The newest action for an object replaces actions that are not yet
+    sent.
 
-    It is not `urgent` if no pod of the gang waits for a node or for missing members.
+    `urgent` is False if no pod of the gang waits for a node or for missing members.
     """
 
     api_group: str

@@ -1,6 +1,6 @@
 """Reasons of decisions: one enum, used in conditions, Events, metrics and logs.
 
-Invariant: every refusal has exactly one of these. `Unschedulable` is used only if a new node could help, since cluster
+Invariant: every refusal has exactly one `Reason`. `Unschedulable` is used only if a new node could help, since cluster
 autoscalers react to it (semantics E1).
 """
 
@@ -30,7 +30,7 @@ class Reason(StrEnum):
 
 
 class EventReason(StrEnum):
-    """Reasons of Events that are not about a verdict; the Event of a verdict has its `Reason`."""
+    """Reasons of Events that are not about a verdict; an Event about a verdict has the verdict's `Reason`."""
 
     GANG_SCHEDULED = "GangScheduled"
     DEGRADED = "Degraded"

@@ -1,8 +1,8 @@
 """Input and result of reservation decisions.
 
 Invariant: values only. The state passes each `Reserved` from one plan to the next, so that room stays reserved even if
-a plan does not decide its head (semantics H12). Times ending in `_s` are epoch seconds unless stated to be durations;
-`math.inf` is an unknown time.
+a plan does not decide the group it is reserved for (semantics H12). Times ending in `_s` are epoch seconds; durations
+are marked as such. `math.inf` is an unknown time.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ class ReservationLimits:
 
 @dataclass(frozen=True, slots=True)
 class Occupant:
-    """A pod that uses room on a node. `ends_s` is its expected end (H2), `group` the id of its group or its own key."""
+    """A pod that uses room on a node. `ends_s` is its expected end (H2). `group` is the id of its group, or its own key
+    if it has no group.
+    """
 
     pod: Pod
     node: str
@@ -58,9 +60,7 @@ class Occupant:
 
 
 class Blocker(NamedTuple):
-    """A group, by id, that must end before a reservation starts, or a pod, by key, that is in no group of this
-    scheduler.
-    """
+    """What must end before a reservation starts: a group, by id, or a pod in no group of this scheduler, by key."""
 
     id: str
     namespace: str
@@ -68,7 +68,7 @@ class Blocker(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reserved:
-    """Room that is reserved for a group from one plan to the next, in the order of heads."""
+    """Room that is reserved for a group, as one plan passes it on to the next."""
 
     group: str
     #: Namespaces of its pods.
@@ -97,7 +97,7 @@ class Reserved:
 
     @property
     def is_fence(self) -> bool:
-        """Whether it is a fence, which has no start time."""
+        """Whether the reservation is a fence, which has no start time."""
         return self.at_s == math.inf
 
     @property
@@ -108,7 +108,9 @@ class Reserved:
 
 
 class How(StrEnum):
-    """How a group was backfilled (H8): on other nodes, in room that reservations leave, or because it ends in time."""
+    """How a group was backfilled (H8): on nodes without reservations, in room that reservations leave free, or because
+    it ends before the reserved room is needed.
+    """
 
     BESIDE = "beside"
     SPARE = "spare"
@@ -134,8 +136,9 @@ class NotEntitled(StrEnum):
 class NotReserved:
     """Why a group that was refused for room has no reservation, with the facts for the message (H14).
 
-    At `until_s` it may get one, if only waiting is necessary. IMPOSSIBLE: `needs` and `offers` count nodes (0 if not
-    applicable); NAMESPACE: `namespace` has `offers` reservations.
+    `until_s` is the time at which the group may get one, if only waiting is necessary. IMPOSSIBLE: the group `needs`
+    this many nodes and the cluster `offers` that many (0 if not applicable). NAMESPACE: `namespace` has `offers`
+    reservations.
     """
 
     why: NotEntitled
@@ -147,18 +150,18 @@ class NotReserved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptFor:
-    """The group would fit without reservations (H14).
+    """The group would fit if no room were reserved (H14).
 
-    Room is reserved until `until_s`, `math.inf` for a fence. With an expected run time of at most `run_time_s` the
-    group could start now; 0 if no run time suffices.
+    Room is reserved until `until_s`, `math.inf` for a fence. The group could start now with an expected run time of at
+    most `run_time_s`; this is 0 if no run time suffices.
     """
 
     until_s: float
     run_time_s: float = 0.0
 
     def tells_the_same(self, other: KeptFor) -> bool:
-        """Whether both would be reported in the same way. The run time does not matter, because it gets a little
-        shorter with each plan.
+        """Whether both would be reported in the same way. The run time is ignored, because it gets a little shorter
+        with each plan.
         """
         # Within a minute, as the sentence has it: each plan would else be a new condition.
         return abs(self.until_s - other.until_s) < 60 and self.run_time_s // 60 == other.run_time_s // 60
@@ -166,7 +169,7 @@ class KeptFor:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Reserving:
-    """Reservation input of `plan`; None disables reservations, at no cost."""
+    """Reservation input of `plan`; None disables reservations, which then have no cost."""
 
     limits: ReservationLimits
     #: The current time.
@@ -195,8 +198,8 @@ class Reserving:
 class Reservations:
     """Reservations after a plan, in the order of heads.
 
-    `stale` are groups whose reservation was not recomputed yet, because a plan recomputes only a few.
-    `not_reserved` says why decided groups have none.
+    `stale` are groups whose reservation was not recomputed yet, because a plan recomputes only a few reservations.
+    `not_reserved` says why decided groups have no reservation.
     """
 
     standing: tuple[Reserved, ...] = ()

@@ -1,8 +1,8 @@
 """Exact amounts of resources: the Kubernetes quantity grammar, resource vectors, and what a pod requests.
 
-Invariant: an amount is a Python int, never a float: milli-CPU for `cpu`, base units (bytes, counts) for everything
-else. A fraction of a unit is rounded away from zero, as the API server's `Quantity` does. A vector is sorted by name
-and holds neither zeros nor negatives, so equal requests compare equal. This module does *not* compare requests with
+Invariant: an amount is a Python int, never a float: milli-CPU for `cpu`, base units (bytes, counts) for all other
+resources. A fraction of a unit is rounded away from zero, as in the API server's `Quantity`. A vector is sorted by name
+and has neither zeros nor negatives, so equal requests compare equal. This module does *not* compare requests with
 nodes.
 """
 
@@ -182,7 +182,7 @@ def to_dict(vector: ResourceVector) -> dict[str, int]:
 
 
 def add(a: ResourceVector, b: ResourceVector) -> ResourceVector:
-    """The sum, resource by resource."""
+    """The sum of two vectors, resource by resource."""
     if not a:
         return b
     if not b:

@@ -43,8 +43,8 @@ class RefusedNodes(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StaticFit:
-    """Result of the static filters for one shape: `mask[node]` is true where its pods may run; `refused` has every
-    other node once.
+    """Result of the static filters for one shape. `mask[node]` is true where its pods may run; `refused` has every node
+    that is not in the mask exactly once.
     """
 
     mask: Bools
@@ -77,9 +77,7 @@ class NodeTable:
 
     @classmethod
     def of(cls, nodes: Iterable[Node], before: NodeTable | None = None) -> NodeTable:
-        """Build a table of `nodes`, sorted by name; cached facts about packings are taken over from the table
-        `before`.
-        """
+        """Build a table of `nodes`, sorted by name. Cached results about packings are taken from `before`."""
         # Sorted: the lowest index breaks ties in scoring, and must not depend on the order of a list or watch.
         ordered = tuple(sorted(nodes, key=lambda node: node.name))
         names = tuple(node.name for node in ordered)
@@ -144,7 +142,7 @@ class Snapshot:
     served: Mapping[str, Bools] = field(default_factory=dict)
 
     def emptied(self) -> Ints:
-        """`room[r][n]` of an empty cluster: only pods that end with their node (DaemonSets, mirror pods) still use
+        """`room[r][n]` of an empty cluster, in which only pods that end with their node (DaemonSets, mirror pods) use
         room. Read-only.
         """
         # At 0, since DaemonSets bound past the scheduler may use more than there is.
@@ -157,5 +155,5 @@ class Snapshot:
 
     @property
     def nominations(self) -> tuple[Nomination, ...]:
-        """All promises of room, unordered."""
+        """All promises of room, in any order."""
         return tuple(self.nominated.by_key.values())

@@ -1,7 +1,7 @@
 """Claims, volumes and their requirements, as the scheduler sees them.
 
-Invariant: extracts of API objects, as in `model.objects`. A `Storage` is immutable; a pod names its claims
-(`Pod.claims`) but does not contain them, since they are created and deleted independently. Amounts are bytes.
+Invariant: extracts of API objects, as in `model.objects`. A `Storage` is immutable. A pod has only the names of its
+claims (`Pod.claims`), since claims are created and deleted independently. Amounts are bytes.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ SHARED_MODES = frozenset({"ReadWriteMany", "ReadOnlyMany"})
 class Claim(InNamespace, frozen=True, gc=False, kw_only=True):
     """A PersistentVolumeClaim.
 
-    `bound` as in kube-scheduler: a volume is named, and the controller reports that binding is complete.
-    `selected_node` is the annotation by which a scheduler requests a volume from a provisioner; None if it is not set.
+    `bound` is as in kube-scheduler: the claim names a volume, and the controller reports that binding is complete.
+    `selected_node` is the annotation by which a scheduler requests a volume from a provisioner, None if not set.
     `owner_uid` is the uid of the claim's controller.
     """
 
@@ -53,7 +53,7 @@ class Claim(InNamespace, frozen=True, gc=False, kw_only=True):
 
 
 class ClaimRef(msgspec.Struct, frozen=True, gc=False):
-    """The claim that a volume belongs to or is reserved for; `uid` is "" if only the name is given."""
+    """The claim that a volume belongs to or is reserved for; `uid` is "" if the volume has only the claim's name."""
 
     namespace: str = ""
     name: str = ""
@@ -67,8 +67,8 @@ class ClaimRef(msgspec.Struct, frozen=True, gc=False):
 class Volume(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A PersistentVolume.
 
-    `required` is its node affinity, None if it has none; `zones` are its zone and region labels with the values that
-    each allows. `driver` and `handle` are those of a CSI volume.
+    `required` is its node affinity, None if it has none. `zones` are its zone and region labels with the values that
+    each label allows. `driver` and `handle` are set for CSI volumes.
     """
 
     name: str
@@ -102,9 +102,7 @@ class StorageClass(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class CsiNode(msgspec.Struct, frozen=True, gc=False):
-    """A CSINode: how many volumes of each driver can be attached to the node; a driver without a limit is not
-    listed.
-    """
+    """A CSINode: the maximum number of volumes of each driver on the node. A driver without a limit is not listed."""
 
     name: str
     limits: tuple[tuple[str, int], ...] = ()
@@ -113,9 +111,9 @@ class CsiNode(msgspec.Struct, frozen=True, gc=False):
 class ResourceClaim(InNamespace, frozen=True, gc=False, kw_only=True):
     """A ResourceClaim (DRA): devices for pods.
 
-    `required` says where an allocated claim can be used, None for anywhere. `reserved` are the uids of pods that may
-    use it; `owner_uid` is the uid of its controller. `asks` has its requests and allocated devices; `has_more`: an
-    allocation would need fields of it that are not decoded.
+    `required` selects the nodes where an allocated claim can be used, None for all nodes. `reserved` are the uids of
+    pods that may use it; `owner_uid` is the uid of its controller. `asks` has its requests and allocated devices.
+    `has_more`: an allocation would need fields of the claim that are not decoded.
     """
 
     uid: str = ""
@@ -131,7 +129,7 @@ class ResourceClaim(InNamespace, frozen=True, gc=False, kw_only=True):
 
     @property
     def key(self) -> str:
-        """`resourceclaims/namespace/name`, distinct from keys of PersistentVolumeClaims."""
+        """`resourceclaims/namespace/name`, which differs from all keys of PersistentVolumeClaims."""
         return f"{DEVICES}/{self.namespace}/{self.name}"
 
 
@@ -153,12 +151,12 @@ ALLOCATING: frozenset[type[StorageObject]] = frozenset({ResourceSlice, DeviceCla
 
 
 def storage_key(item: StorageObject) -> str:
-    """Key of an object within its kind: the `key` of a claim, the name of anything else."""
+    """Key of an object within its kind: the `key` of a claim, the name of any other object."""
     return item.key if isinstance(item, Claim | ResourceClaim) else item.name
 
 
 class GroupConsumer(msgspec.Struct, frozen=True, gc=False):
-    """The native PodGroup that a ResourceClaim is reserved for, instead of for its pods."""
+    """The native PodGroup that a ResourceClaim is reserved for, in place of the individual pods."""
 
     name: str
     uid: str
@@ -167,7 +165,7 @@ class GroupConsumer(msgspec.Struct, frozen=True, gc=False):
 class Selection(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The decision about one claim of a placed pod.
 
-    uids and resource versions identify the objects that it is based on.
+    uids and resource versions identify the objects that the decision is based on.
     """
 
     namespace: str
@@ -195,7 +193,7 @@ class Selection(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     @property
     def waits(self) -> bool:
-        """Whether the bind must wait until the watch shows the claim as decided."""
+        """Whether the bind must wait until the watch shows the claim as this decision requires it."""
         # A claim that has its devices only gets one more consumer, which is written right before the bind.
         return not self.reserve or self.allocation is not None or self.follows
 
@@ -232,7 +230,7 @@ class Storage:
     outdated: frozenset[str] = frozenset()
 
     def consumer(self, pod: Pod, use: ClaimUse) -> GroupConsumer | None:
-        """The PodGroup for which a ResourceClaim of a pod is reserved; None if that is the pod itself."""
+        """The PodGroup that a pod's ResourceClaim is reserved for; None if it is reserved for the pod itself."""
         return group_consumer(self.groups, pod, use)
 
 

@@ -1,7 +1,7 @@
 """Text for users: limited in length, with a count of what is left out.
 
-Invariant: messages may include tenants' text, so each passes through `cut` before it is written (in bytes, as the API
-server limits an Event's note).
+Invariant: messages may include tenants' text, so each message passes through `cut` before it is written. The limit is
+in bytes, like the API server's limit on an Event's note.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ NAMED = 5
 
 
 def cut(text: str) -> str:
-    """At most `MESSAGE_BYTES` bytes of UTF-8; a text that was cut ends with the number of characters left out."""
+    """Cut the text to `MESSAGE_BYTES` bytes of UTF-8; a cut text ends with the number of characters left out."""
     raw = text.encode()
     if len(raw) <= MESSAGE_BYTES:
         return text
@@ -24,13 +24,13 @@ def cut(text: str) -> str:
 
 
 def named(texts: Sequence[str]) -> str:
-    """The first few texts, and the number of the remaining ones."""
+    """The first few texts, joined, and the number of the remaining ones."""
     more = f" and {len(texts) - NAMED} more" if len(texts) > NAMED else ""
     return ", ".join(texts[:NAMED]) + more
 
 
 def counted(number: int, noun: str) -> str:
-    """A number with its noun: `1 pod`, `2 pods`. For nouns whose plural ends in s."""
+    """A number with its noun: `1 pod`, `2 pods`. Only for nouns whose plural ends in s."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 

@@ -17,9 +17,9 @@ MAX_LEVELS: Final = 4
 class Composite:
     """A part that consists of other parts, sorted by id; `id` is the name that its children give as their parent.
 
-    At least `min_children` of them start together; with 0 each starts by itself. For each node label in `topology`, one
-    domain must hold the whole part. An `indivisible` part is evicted whole or not at all (V6); a tree with one that
-    `never_preempts` preempts no pods (V2).
+    At least `min_children` of them start together; if it is 0, each child starts by itself. For each node label in
+    `topology`, the whole part must be in one domain. An `indivisible` part is evicted whole or not at all (V6). If any
+    part of a tree `never_preempts`, the tree preempts no pods (V2).
     """
 
     id: str
@@ -39,7 +39,7 @@ def part_id(part: Part) -> str:
 
 
 def gangs_of(*parts: Part) -> list[str]:
-    """The gangs in these parts."""
+    """The ids of the gangs in these parts."""
     found: list[str] = []
     open_parts = [*reversed(parts)]
     while open_parts:
@@ -52,7 +52,7 @@ def gangs_of(*parts: Part) -> list[str]:
 
 
 def composites_of(*parts: Part) -> Iterator[Composite]:
-    """The composites among these parts and inside them, each before those inside it."""
+    """The composites among these parts and inside them; each composite comes before the composites inside it."""
     open_parts = [*reversed(parts)]
     while open_parts:
         part = open_parts.pop()
@@ -67,14 +67,14 @@ def parents_of(tree: Composite) -> dict[str, Composite]:
 
 
 def has_minimum(part: Part, has: Callable[[str], bool]) -> bool:
-    """Whether a part has its minimum: a composite if enough of its children have theirs, a gang if `has` says so."""
+    """Whether a part has its minimum: for a gang `has` decides; a composite has it if enough of its children do."""
     if isinstance(part, str):
         return has(part)
     return sum(has_minimum(child, has) for child in part.children) >= part.min_children
 
 
 def least_members(part: Part, minimum: Callable[[str], int]) -> int:
-    """The fewest pods with which a part has its minimum; `minimum` returns them for a gang."""
+    """The smallest number of pods with which a part has its minimum; `minimum` returns that number for a gang."""
     if isinstance(part, str):
         return minimum(part)
     # The children that start together may be any, so the smallest are the fewest pods.
@@ -83,7 +83,7 @@ def least_members(part: Part, minimum: Callable[[str], int]) -> int:
 
 
 def limited(part: Part, gangs: Container[str]) -> Part | None:
-    """The part reduced to these gangs, all of which are needed; None if it has none of them."""
+    """The part reduced to these gangs, all of which are then needed; None if the part has none of them."""
     if isinstance(part, str):
         return part if part in gangs else None
     children: Sequence[Part] = [each for child in part.children if (each := limited(child, gangs)) is not None]

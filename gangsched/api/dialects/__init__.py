@@ -1,9 +1,9 @@
-"""Dialects: kinds of objects, of Kubernetes and of other projects, that declare gangs. Each object is either fully
-supported or refused.
+"""Dialects: kinds of objects, of Kubernetes and of other projects, that declare gangs. gangsched fully supports an
+object or refuses it.
 
-Invariant: pure functions; `DIALECTS` is the only list of dialects. An `optional` dialect is read if its kind is served
-and may be read; without the permission its gangs wait, and all other pods are scheduled. `api.podgroup` converts the
-objects into PodGroups.
+Invariant: pure functions; `DIALECTS` is the only list of dialects. An `optional` dialect is read only if the API server
+serves its kind and gangsched may read it; without the permission, the gangs of that dialect wait and all other pods are
+scheduled. `api.podgroup` converts the objects into PodGroups.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ DialectName: TypeAlias = Literal["grove", "volcano"]
 class Dialect:
     """One kind of object in one API group.
 
-    `name` is its name in the setting `dialects`, "" for a dialect that cannot be turned off. `known_as` tells several
-    kinds of one API group apart.
+    `name` is its name in the setting `dialects`, "" for a dialect that cannot be turned off. `known_as` distinguishes
+    several kinds of one API group.
     """
 
     api_group: str
@@ -80,7 +80,7 @@ NAMES: Final[tuple[DialectName, ...]] = get_args(DialectName)
 
 
 def read_groups(names: Collection[str]) -> tuple[str, ...]:
-    """The API groups that are read if the setting `dialects` has these `names`."""
+    """The API groups that are read if `names` is the value of the setting `dialects`."""
     return tuple(group for group, dialect in DIALECTS.items() if not dialect.name or dialect.name in names)
 
 
@@ -90,6 +90,6 @@ def api_version(api_group: str, version: str) -> str:
 
 
 def unread_marks(names: Collection[str]) -> frozenset[str]:
-    """The keys that do not declare a gang, because no kind of object that they name is read."""
+    """Identity keys that declare no gang, because no kind of object that they refer to is read."""
     groups = read_groups(names)
     return frozenset(mark.key for mark in keys.IDENTITIES if mark.api_groups and not set(mark.api_groups) & set(groups))

@@ -1,8 +1,8 @@
-"""PodGangs of `scheduler.grove.io`: a gang for each of their podgroups, and a composite for each set of podgroups that
-requires a domain together, in one tree (I9).
+"""PodGangs of `scheduler.grove.io`: each of their podgroups becomes a gang, and each set of podgroups that must share a
+domain becomes a composite; all are in one tree (I9).
 
-Invariant: pods belong to a podgroup by the label `keys.GROVE_CLIQUE`, whose value is the podgroup's name; Grove keeps a
-scheduling gate on pods that are not in `podReferences`, and on pods of a scaled PodGang until its base PodGang runs.
+Invariant: the label `keys.GROVE_CLIQUE` assigns a pod to the podgroup of that name. Grove keeps a scheduling gate on
+pods that are not in `podReferences`, and on pods of a scaled PodGang until its base PodGang runs.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ SINGLY: Final = "gangsched starts the pods of a podgroup without a minimum one b
 
 
 class GroveSpec(DialectSpec):
-    """The spec of a PodGang. Fields that may refuse the gang have any type, so that a malformed one is reported and not
-    ignored.
+    """The spec of a PodGang. Fields that may refuse the gang accept any type, so that a malformed field is reported and
+    not ignored.
     """
 
     podgroups: Any = None
@@ -45,7 +45,7 @@ class GroveSpec(DialectSpec):
 
     def declared(self, pod_group: PodGroup, where: str) -> PodGroup:
         """Add one part for each podgroup. Problems that refuse the whole PodGang are repeated in every part; fields
-        without effect are only in the first one.
+        without effect are reported only in the first part.
         """
         minimums, invalid = self._minimums(where)
         unsupported: list[str] = []

@@ -1,4 +1,4 @@
-"""JobSet's annotations on pods for jobs that each get a topology domain of their own."""
+"""JobSet's pod annotations for exclusive placement: each Job gets its own topology domain."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def exclusive_jobs(pods: Iterable[tuple[str, Mapping[str, str]]], min_member: in
     """Report exclusive placement: JobSet creates the other pods of a Job only after its first pod has a node, so a gang
     would wait indefinitely.
 
-    `pods` are the names of pods with their keys; the first pod with such a key is reported.
+    `pods` are pairs of a pod's name and its keys; the first pod with such a key is reported.
     """
     for pod, stated in pods:
         value = stated.get(keys.JOBSET_EXCLUSIVE)

@@ -13,7 +13,7 @@ HOSTNAME: Final = "kubernetes.io/hostname"
 
 
 def stated_by(pod: Pod) -> dict[str, str]:
-    """The keys of a pod, without Kueue's keys if Kueue has already added its domain to the pod's node selectors."""
+    """The keys of a pod; Kueue's keys are left out if Kueue has already added its domain to the pod's node selector."""
     stated = dict(pod.gang_metadata)
     if stated.keys().isdisjoint(KUEUE_PLACES) or not any(pod.labels.get(key) for key in keys.KUEUE_ADMITTED):
         return stated

@@ -1,6 +1,6 @@
 """Groups of a LeaderWorkerSet as gangs, declared by a PodGroup of Volcano or by labels of pods that opt in.
 
-Invariant: `keys.pod_gang_metadata` names the gang; it includes annotations of the pods only if the gang is exactly one
+Invariant: `keys.pod_gang_metadata` names the gang; it reads annotations of the pods only if the gang is exactly one
 group. Workers that are created after their leader runs are members to come (`api.later_members`).
 """
 
@@ -12,7 +12,7 @@ from gangsched.model.objects import Pod
 
 
 def owner_problem(pod: Pod) -> Problem | None:
-    """Why a pod with `keys.OWNER_GANG` is in no gang; None for pods without that key."""
+    """Why a pod with the key `keys.OWNER_GANG` is in no gang; None for pods without that key."""
     value = dict(pod.gang_metadata).get(keys.OWNER_GANG)
     if value is None:
         return None

@@ -45,7 +45,7 @@ class GroupClaim(BaseModel):
 
     @property
     def entry(self) -> ClaimEntry | None:
-        """The claim or template; None unless exactly one is named."""
+        """The claim or template; None if the entry names both or neither."""
         claim, template = self.resource_claim_name or "", self.resource_claim_template_name or ""
         return ClaimEntry(self.name, claim, template) if bool(claim) != bool(template) else None
 
@@ -110,7 +110,7 @@ class NativeSpec(_GroupSpec):
     resource_claims: list[Any] | None = None
 
     def declared(self, pod_group: PodGroup, where: str) -> PodGroup:
-        """Add the supported values of the spec, and sentences about fields that are refused or have no effect."""
+        """Add the supported values of the spec, and messages about fields that are refused or have no effect."""
         claims = self._claims()
         unsupported = ("resourceClaims",) if len(claims) < len(self.resource_claims or ()) else ()
         return replace(self._common(pod_group, where, unsupported), min_member=self._min_member(), claims=claims)
@@ -134,14 +134,14 @@ class NativeSpec(_GroupSpec):
 
 
 class CompositeSpec(_GroupSpec):
-    """The spec of a CompositePodGroup: either `basic`, in which each child starts by itself, or `gang` with a minimum
-    of children. Its policy has any type, so that a malformed one refuses the tree instead of starting in parts.
+    """The spec of a CompositePodGroup: `basic`, in which each child starts by itself, or `gang`, with a minimum number
+    of children. The policy accepts any type, so that a malformed one refuses the tree instead of starting it in parts.
     """
 
     scheduling_policy: Any = None
 
     def declared(self, pod_group: PodGroup, where: str) -> PodGroup:
-        """Add the supported values of the spec, and sentences about fields that are refused or have no effect."""
+        """Add the supported values of the spec, and messages about fields that are refused or have no effect."""
         policy = self.scheduling_policy if isinstance(self.scheduling_policy, Mapping) else {}
         gang = policy.get("gang")
         least = gang.get("minGroupCount") if isinstance(gang, Mapping) else None

@@ -1,7 +1,7 @@
 """The declaration of a gang by an object, in any dialect.
 
-Invariant: every dialect has one module with one `DialectSpec`: the fields of its kind that are read, and `declared`,
-which adds them to a PodGroup. A known field that is not supported refuses the gang; it is never ignored silently.
+Invariant: every dialect has one module with one `DialectSpec`: the fields that are read, and `declared`, which adds
+them to a PodGroup. A known field that is not supported refuses the gang; it is never ignored silently.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ class DialectSpec(Readable):
     """The spec of one kind of object; every field is optional."""
 
     def declared(self, pod_group: PodGroup, where: str) -> PodGroup:
-        """Add the values of the spec to those of the object's metadata; `where` names the object in sentences."""
+        """Add the values of the spec to those of the object's metadata; `where` names the object in messages."""
         raise NotImplementedError
 
 
 def with_resources(pod_group: PodGroup, raw: Mapping[str, Any] | None, where: str) -> PodGroup:
-    """Add `raw`, the minResources of the spec, without amounts that are not quantities."""
+    """Add the spec's minResources, `raw`; amounts that are not quantities are left out."""
     total: ResourceVector = ()
     problems = list(pod_group.problems)
     for name, amount in (raw or {}).items():
@@ -55,5 +55,5 @@ def with_resources(pod_group: PodGroup, raw: Mapping[str, Any] | None, where: st
 
 
 def left_out(key: str, value: object, why: str, where: str) -> str:
-    """The sentence about a value that is not used."""
+    """The message about a value that is not used."""
     return f"{key[:KEY_SHOWN]} of {where} {why}: {quoted(value)}; it is ignored."

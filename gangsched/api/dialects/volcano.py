@@ -1,4 +1,4 @@
-"""PodGroups of `scheduling.volcano.sh`, as created by Volcano's Jobs, LeaderWorkerSet and others."""
+"""PodGroups of `scheduling.volcano.sh`, which Volcano Jobs, LeaderWorkerSet and other controllers create."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PHASES: Final = {
 
 
 class VolcanoSpec(DialectSpec):
-    """Spec of a Volcano PodGroup. Fields that can make a gang unsupported have any type, so that a malformed one is
+    """Spec of a Volcano PodGroup. Fields that can make a gang unsupported accept any type, so that a malformed field is
     reported and not ignored.
     """
 
@@ -40,7 +40,7 @@ class VolcanoSpec(DialectSpec):
     sub_group_policy: Any = None
 
     def declared(self, pod_group: PodGroup, where: str) -> PodGroup:
-        """Add the supported values of the spec, and sentences about fields that are refused or have no effect."""
+        """Add the supported values of the spec, and messages about fields that are refused or have no effect."""
         read, minimum = Read(), self.min_member or 0
         if isinstance(self.sub_group_policy, list):
             read = read_sub_groups(self.sub_group_policy, where, minimum)

@@ -1,6 +1,6 @@
 """`subGroupPolicy` of Volcano's PodGroups: each entry divides the pods that it selects by the values of labels.
 
-Invariant: an entry is read in full, or a sentence says what is wrong with it and refuses the gang.
+Invariant: an entry is either read in full, or refuses the gang with a message about its error.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ HYPER_NODES: Final = "gangsched does not support HyperNodes"
 
 @dataclass(slots=True)
 class Read:
-    """The entries of `subGroupPolicy`, and sentences about its errors."""
+    """The entries of `subGroupPolicy`, and messages about its errors."""
 
     sub_groups: tuple[SubGroups, ...] = ()
     invalid: list[str] = field(default_factory=list)
@@ -35,7 +35,7 @@ class Read:
 
 
 def read_sub_groups(policy: Sequence[Any], where: str, min_member: int) -> Read:
-    """Read the entries of a policy; `where` names the PodGroup, whose minimum is `min_member`."""
+    """Read the entries of a policy. `where` names the PodGroup, whose minimum is `min_member`."""
     read, of = Read(), f"subGroupPolicy of {where}"
     if len(policy) > MOST_ENTRIES:
         read.invalid.append(f"{of} has {len(policy)} entries, and at most {MOST_ENTRIES} are supported: remove some")
@@ -61,7 +61,9 @@ def read_sub_groups(policy: Sequence[Any], where: str, min_member: int) -> Read:
 
 
 def network_topology(value: Any, path: str, where: str, read: Read) -> None:
-    """Add the problems of a networkTopology to `read`: required HyperNodes refuse the gang, preferred are ignored."""
+    """Add the problems of a networkTopology to `read`: required HyperNodes refuse the gang, preferred HyperNodes are
+    ignored.
+    """
     if value is None:
         return
     if not isinstance(value, dict):
