@@ -1,4 +1,4 @@
-"""Which amounts of a device's capacities a request uses, and whether the device has them.
+"""The amounts of a device's capacities that a request uses, and whether the device has them left.
 
 Invariant: amounts are rounded as by kube-scheduler 1.37. Amounts are billionths; a range is computed in thousandths, or
 in whole numbers if its bounds do not fit.
@@ -36,7 +36,7 @@ def taken_amounts(request: DeviceRequest, device: Device) -> dict[str, int] | No
 
 
 def has_left(device: Device, used: Mapping[str, int], taken: Mapping[str, int]) -> bool:
-    """Whether `taken` fits in addition to the amounts in use."""
+    """Whether the amounts `taken` fit in addition to those already `used`."""
     return all(used.get(name, 0) + taken[name] <= capacity.value for name, capacity in device.capacity.items())
 
 

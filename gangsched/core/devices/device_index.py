@@ -1,9 +1,9 @@
-"""Devices of the cluster by node, kept from plan to plan: pools, devices held by claims, and how many pods each node
-has devices for.
+"""Devices of the cluster by node, cached across plans: pools, devices held by claims, and the number of pods that each
+node has devices for.
 
-Invariant: a cached result about a node is used while its pools, and the claims that hold their devices, are unchanged.
-State changes only by `apply`, `drop`, `rule` and `hold`. Results about joint pools, which several nodes reach, are
-dropped when any of them changes (`_forget_joint`).
+Invariant: a cached result about a node is valid while its pools, and the claims that hold its devices, are unchanged.
+State changes only by `apply`, `drop`, `rule` and `hold`. Results about joint pools, which several nodes can use, are
+dropped when any of these pools changes (`_forget_joint`).
 """
 
 from __future__ import annotations
@@ -56,9 +56,7 @@ Solution: TypeAlias = tuple[tuple[tuple[DeviceResult, ...], ...], ...]
 
 
 class DeviceIndex:
-    """Devices by node. `searches` counts the searched nodes. Methods that change something return the nodes
-    concerned.
-    """
+    """Devices by node. `searches` counts the searched nodes. Methods that change it return the affected nodes."""
 
     def __init__(self) -> None:
         self.classes: dict[str, DeviceClass] = {}
@@ -118,8 +116,8 @@ class DeviceIndex:
         return changed.union(*(self.apply(item) for item in listed.values()))
 
     def hold(self, claim: str, results: tuple[DeviceResult, ...], *, is_lasting: bool = False) -> tuple[set[str], bool]:
-        """Record the devices that a claim holds, () for none, and return whether it released one, too; `is_lasting`: it
-        holds them as long as its node exists.
+        """Record the devices that a claim holds, () for none. Return the affected nodes, and True if the claim released
+        a device. `is_lasting`: the claim holds them as long as its node exists.
         """
         lasting = results if is_lasting else ()
         if self.lasting.hold(claim, lasting) != lasting:
@@ -137,7 +135,7 @@ class DeviceIndex:
         return self._changed(homes, pools=False), not set(results).issuperset(before)
 
     def rival(self, claim: str, results: Iterable[DeviceResult]) -> str:
-        """Describe the first of these devices of a claim that another claim has as well; "" if there is none."""
+        """Describe the first of these devices of a claim that another claim holds as well; "" if there is none."""
         results = [each for each in results if not each.admin]
         return self.holders.rival(claim, results, [self._whole(id) for id in sorted({each.id[:2] for each in results})])
 
@@ -234,7 +232,7 @@ class DeviceIndex:
         return self._kinds.setdefault(made, DeviceKind(made))
 
     def column(self, kind: DeviceKind, table: NodeTable) -> Ints:
-        """`room[node]`: number of pods of this kind that the free devices suffice for; `UNKNOWN` for nodes not
+        """`room[node]`: number of pods of this kind for which the node has free devices; `UNKNOWN` for nodes not yet
         searched. Read-only.
         """
         column = self._column(kind)
@@ -253,14 +251,14 @@ class DeviceIndex:
         return column.array
 
     def known(self, kind: DeviceKind, place: ClaimPlace) -> NodeRoom | None:
-        """The room of a place; None if it was not searched."""
+        """The cached room of a place; None if it was not searched."""
         column = self._columns.get(kind)
         if column is None:
             return None
         return column.joint.get(place.node, {}).get(place) if place.views else column.rooms.get(place.node)
 
     def faults(self, kind: DeviceKind) -> list[tuple[str, NodeRoom]]:
-        """By name, nodes on which pods of the kind cannot get devices because of an error in the kind itself."""
+        """Nodes, by name, on which an error of the kind itself prevents allocation, each with its `NodeRoom`."""
         column = self._columns.get(kind)
         if column is None or not column.faults:
             return []
@@ -268,7 +266,7 @@ class DeviceIndex:
         return [(node, column.rooms[node]) for node in sorted(column.faults)]
 
     def search(self, kind: DeviceKind, place: ClaimPlace) -> tuple[NodeRoom, int]:
-        """Search the room of a place; also return the number of steps."""
+        """Search the room of a place. Also return the number of steps."""
         self.searches += 1
         column = self._column(kind)
         questions, _ = self._about(((kind, place),))
@@ -300,7 +298,7 @@ class DeviceIndex:
         self, placed: tuple[Located, ...], item: Located, without: frozenset[str], most: int
     ) -> tuple[NodeRoom, int]:
         """Search the room for at most `most` pods of `item` in addition to `placed`, whose devices are not chosen yet,
-        as if the claims `without` held none; cached for `known_beside`. Also return the number of steps.
+        as if the claims `without` held none. Cached for `known_beside`. Also return the number of steps.
         """
         self.searches += 1
         found = self._beside(placed, item, without, most)
@@ -330,11 +328,11 @@ class DeviceIndex:
         return _room(max(0, search.deepest - len(placed)), ended), MOST_STEPS - search.left + states.steps
 
     def is_solved(self, placed: tuple[Located, ...], without: frozenset[str]) -> bool:
-        """Whether `solve` was called for these pods since the last change, even if it found nothing."""
+        """Whether `solve` was called for these pods since the last change, even if it found no solution."""
         return (placed, without) in self._solutions.get(home(placed), {})
 
     def solution(self, placed: tuple[Located, ...], without: frozenset[str]) -> Solution | None:
-        """The first solution for these pods, if `solve` was called for them and found one."""
+        """The first solution for these pods; None if `solve` was not called or found none."""
         return self._solutions.get(home(placed), {}).get((placed, without))
 
     def solve(self, placed: tuple[Located, ...], without: frozenset[str]) -> int:
@@ -374,7 +372,7 @@ class DeviceIndex:
         return not self.slices.joint or (self._viewed is table and self._views is not None)
 
     def views(self, table: NodeTable, matching: Matching) -> Views | None:
-        """The nodes' views of joint pools, which several nodes reach; None if there are none."""
+        """The nodes' views of pools that several nodes can use; None if there are no such pools."""
         if not self.slices.joint:
             return None
         if self._viewed is not table or self._views is None:
@@ -387,7 +385,7 @@ class DeviceIndex:
         return self._views
 
     def uses(self, kind: DeviceKind, place: ClaimPlace) -> bool:
-        """Whether pods of the kind may use devices of the place: some request matches one, or fails there."""
+        """Whether pods of the kind may use devices of the place: a request matches one, or an error occurs there."""
         known = self._column(kind).uses.setdefault(place.node, {})
         if place not in known:
             self.searches += 1
@@ -396,11 +394,11 @@ class DeviceIndex:
         return known[place]
 
     def is_known(self, kind: DeviceKind, place: ClaimPlace) -> bool:
-        """Whether `uses` was asked for this place."""
+        """Whether `uses` has a cached result for this place."""
         return place in self._column(kind).uses.get(place.node, {})
 
     def pools_at(self, place: ClaimPlace) -> tuple[Pool, ...]:
-        """All pools that are seen at a place."""
+        """All pools that are visible at a place."""
         own = self.pools(place.node) if place.node else ()
         if not place.views or self._views is None:
             return own
@@ -416,13 +414,13 @@ class DeviceIndex:
         return in_order((*self.pools_at(ClaimPlace(place.node)), *joint))
 
     def pure_on(self, kind: DeviceKind, table: NodeTable) -> Bools:
-        """`pure[node]`: pods of the kind are known to use no devices that only this node can use."""
+        """`pure[node]`: pods of the kind are known not to use devices that belong to this node alone."""
         uses = self._column(kind).uses
         known = (uses.get(name, {}).get(ClaimPlace(name)) for name in table.names)
         return np.array([each is False for each in known], dtype=np.bool_)
 
     def pools(self, node: str) -> tuple[Pool, ...]:
-        """The pools of a node."""
+        """The pools that belong to one node alone."""
         found = self._pools.get(node)
         if found is None:
             found = self._pools[node] = self.slices.local_pools(node)
@@ -430,7 +428,7 @@ class DeviceIndex:
         return found
 
     def unread(self, nodes: Iterable[str]) -> list[str]:
-        """The nodes whose pools were not read yet."""
+        """The nodes whose pools have not been read yet."""
         return [node for node in nodes if node not in self._pools]
 
     def _column(self, kind: DeviceKind) -> KindColumn:

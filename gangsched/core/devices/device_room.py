@@ -1,4 +1,4 @@
-"""How many pods of one kind a node has devices for at the same time, cached by the state of the node's devices.
+"""Number of pods of one kind that a node has devices for at the same time, cached by the state of the node's devices.
 
 Invariant: a node is searched once for each state, in at most `MOST_STEPS` steps, so the result depends neither on time
 nor on earlier calls.
@@ -23,8 +23,8 @@ _MOST_STATES: Final = 100_000
 
 
 class DeviceRoom(NamedTuple):
-    """`pods` such pods can have devices at the same time. `ended`: the search ended early, so more may be possible. It
-    took `steps` steps.
+    """`pods` pods of one kind can have devices at the same time. `ended`: the search ended early, so more pods may be
+    possible. The search took `steps` steps.
     """
 
     pods: int
@@ -40,13 +40,13 @@ class _RoomsOfKind:
 
 @dataclass(slots=True)
 class DeviceRooms:
-    """Cache of the number of pods that a node's devices suffice for, by kind of pod. It is cleared when full."""
+    """Cache, by kind of pod, of the number of pods for which a node has devices. It is cleared when full."""
 
     _kinds: dict[Hashable, _RoomsOfKind] = field(default_factory=dict)
 
     def room(self, questions: Questions, use: Use, claims: Sequence[DeviceClaim], most: int) -> DeviceRoom:
-        """How many of `most` pods with such claims the devices suffice for; `use` must not be used afterwards. Raises
-        DeviceFault if even the first pod is in error.
+        """Find for how many pods with these claims the devices suffice, up to `most`. `use` must not be used
+        afterwards. Raises DeviceFault if the first pod already fails with an error.
         """
         kind = self._kind(questions, claims)
         states = States(questions, use, claims, kind.ids)

@@ -1,8 +1,8 @@
-"""Devices during one plan: the pods that it places on each node, and for how many more there are devices.
+"""Devices during one plan: the pods placed on each node, and the number of further pods for which there are devices.
 
-Invariant: until the plan ends, devices are chosen again for all pods of the plan that may take them from each other:
-those of a node, and those that may use the same pools of several nodes. So the order of placing does not matter.
-Undoing a move restores everything.
+Invariant: until the plan ends, devices are chosen again for all pods of the plan that compete for them: pods on the
+same node, and pods that may use the same pools of several nodes. So the order of placing does not matter. Undoing a
+move restores everything.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ UNITS_A_VIEW = 2_000
 
 
 class DeviceUse:
-    """Items of the plan by node, and claims whose devices its decisions free; `come` and `go` move items."""
+    """Items (the claims of a pod, or one shared claim) by node, and freed claims; `come` and `go` move items."""
 
     def __init__(self, table: NodeTable, index: DeviceIndex, work: Work, matching: Matching) -> None:
         self.index = index
@@ -53,7 +53,7 @@ class DeviceUse:
     # --- what is taken ----------------------------------------------------------------------------------------------
 
     def come(self, uid: str, kind: DeviceKind, nodes: tuple[int, ...], order: int | None = None) -> None:
-        """Place an item, as the last one or in the order that it had before."""
+        """Place an item: as the last one, or at its earlier position `order`."""
         with self._work.unlimited():  # it is being placed, which must not be cut short
             is_joint = self._is_joint(kind, nodes)
         if order is None:
@@ -66,7 +66,7 @@ class DeviceUse:
         self._move(nodes, is_joint=is_joint)
 
     def go(self, uid: str) -> PlacedClaims | None:
-        """Remove an item that this plan placed, and return it; None if there is none."""
+        """Remove an item that this plan placed, and return it; None if the plan has no such item."""
         item = self._items.pop(uid, None)
         if item is not None:
             for node in item.nodes:
@@ -76,7 +76,7 @@ class DeviceUse:
         return item
 
     def free(self, node: int, claims: Iterable[str]) -> None:
-        """Treat the devices that claims hold on a node as free."""
+        """Treat the devices that these claims hold on a node as free."""
         self._free[node] = self._free.get(node, frozenset()).union(claims)
         self._move((node,), is_joint=self._views is not None)
 
@@ -96,7 +96,9 @@ class DeviceUse:
     # --- room -------------------------------------------------------------------------------------------------------
 
     def room(self, kind: DeviceKind, wanted: Ints) -> Ints:
-        """`room[node]`: how many more pods of the kind get devices; searched where pods are `wanted`, 0 elsewhere."""
+        """`room[node]`: how many more pods of the kind get devices. Nodes with `wanted[node]` > 0 are searched; a node
+        that was never searched has 0.
+        """
         column = self._column(kind)
         for node in np.flatnonzero((column.room == UNKNOWN) & (wanted > 0)).tolist():
             if column.room[node] == UNKNOWN:
@@ -111,16 +113,16 @@ class DeviceUse:
         return found
 
     def fault(self, kind: DeviceKind) -> NodeRoom | None:
-        """The error of the kind on one of the nodes whose room was last requested."""
+        """The kind's error on one of the nodes whose room was last requested; None if there was no error."""
         return self._faults.get(kind)
 
     def faulty(self, kind: DeviceKind) -> list[int]:
-        """Nodes on which a fault of the kind was found, in this plan or before."""
+        """Nodes on which an error of the kind was found, in this plan or before."""
         return [node for node, _ in self._faults_of(kind)]
 
     @property
     def invalid(self) -> Bools:
-        """Nodes with an invalid pool, such as one with two devices of one name, among the nodes read so far."""
+        """Nodes with an invalid pool, such as one with two devices of the same name; only pools read so far count."""
         views, found = self._views, np.zeros(len(self._table), dtype=np.bool_)
         if views is not None:
             found |= np.isin(views.of, [*views.invalid])
@@ -128,7 +130,7 @@ class DeviceUse:
         return found
 
     def read_pools(self, nodes: Bools) -> None:
-        """Read the pools of these nodes, which a search may have left out."""
+        """Read the pools of these nodes that no search has read yet."""
         names, views = self._table.names, self._views
         for node in self.index.unread(names[node] for node in np.flatnonzero(nodes).tolist()):
             self._work.charge(UNITS_A_NODE + UNITS_A_DEVICE * sum(len(pool.devices) for pool in self.index.pools(node)))
@@ -138,15 +140,15 @@ class DeviceUse:
                 views.pools((view,))
 
     def known(self, kind: DeviceKind) -> Ints:
-        """`room[node]` where it was searched, else `UNKNOWN`. Read-only."""
+        """`room[node]` of searched nodes, `UNKNOWN` for all others. Read-only."""
         return self._column(kind).room
 
     def fits(self, kind: DeviceKind, node: int) -> bool:
-        """Whether there are devices for one more pod of the kind on the node."""
+        """Whether the node has devices for one more pod of the kind."""
         return self._search(kind, node).pods > 0
 
     def is_shared(self, kind: DeviceKind) -> bool:
-        """Whether pods of the kind may take devices from each other on different nodes."""
+        """Whether pods of the kind may compete for devices across nodes."""
         views = self._views
         return views is not None and bool(self._touches(kind, views).any())
 
@@ -339,9 +341,10 @@ class DeviceUse:
     # --- claims that other pods share -------------------------------------------------------------------------------
 
     def joins(self, claims: tuple[str, ...], kind: DeviceKind | None, wanted: Ints) -> Bools:
-        """`joins[node]`: claims that the plan has placed can be used there, too, with one more pod of the kind.
+        """`joins[node]`: claims that the plan has placed can be used on this node, too, together with one more pod of
+        the kind.
 
-        Searched on nodes where pods are `wanted`.
+        Only nodes with `wanted[node]` > 0 are searched.
         """
         key = (claims, kind)
         moves, column = self._joining.get(key, (-1, np.zeros(0, dtype=np.int64)))
@@ -362,7 +365,7 @@ class DeviceUse:
         return found
 
     def room_together(self, kind: DeviceKind, room: Ints) -> Ints:
-        """`together[node]`: pods with room there, and on nodes where one claim of the kind is usable, too."""
+        """`together[node]`: pods that fit on this node and on all nodes where a claim of the kind is also usable."""
         views = self._views
         if views is None or not self.is_shared(kind):
             return room
@@ -383,7 +386,7 @@ class DeviceUse:
         return self._searched_beside((), (kind, ClaimPlace("", views)), ()).pods > 0
 
     def lacking(self, claims: tuple[str, ...], kind: DeviceKind | None) -> Bools:
-        """Nodes on which `joins` has found no devices since the last move."""
+        """Nodes on which `joins` found no devices since the last move."""
         moves, column = self._joining.get((claims, kind), (-1, np.zeros(0, dtype=np.int64)))
         found: Bools = column == 0 if moves == len(self._moved) else np.zeros(len(self._table), dtype=np.bool_)
         return found
@@ -409,7 +412,7 @@ class DeviceUse:
     # --- devices ----------------------------------------------------------------------------------------------------
 
     def solve(self) -> bool:
-        """Choose devices on nodes with pods placed since the last call; False if some have none. Raises OutOfWork."""
+        """Choose devices on nodes with newly placed pods; False if any pod got none. Raises OutOfWork."""
         is_found = True
         for node in sorted(self._unsolved):
             for uid in sorted(self._on.get(node, ())):
@@ -422,7 +425,7 @@ class DeviceUse:
         return is_found
 
     def chosen(self, uid: str) -> tuple[tuple[DeviceResult, ...], ...] | None:
-        """The devices of each claim of an item; None if none were found in time."""
+        """The devices of each claim of an item; None if the plan found none within its work."""
         if (item := self._items.get(uid)) is None:
             return None
         items, placed, without = self._with(item)
@@ -430,7 +433,7 @@ class DeviceUse:
         return None if solution is None else solution[items.index(item)]
 
     def placed(self, uid: str) -> PlacedClaims | None:
-        """An item that the plan has placed."""
+        """The item that the plan has placed for this uid; None if there is none."""
         return self._items.get(uid)
 
     def _with(self, item: PlacedClaims) -> tuple[list[PlacedClaims], tuple[Located, ...], frozenset[str]]:

@@ -1,8 +1,8 @@
-"""The devices of the cluster as if only pods ran that stay as long as their node: the most that can ever be free
+"""The devices of the cluster as if only pods ran that stay as long as their node: an upper bound of free devices
 (semantics H3).
 
-Invariant: slices, pools and classes are those of the original index, which forwards changes of nodes, and drops this
-index when anything else changes. Its caches are kept from plan to plan.
+Invariant: slices, pools and classes are shared with the original index. It forwards changes of nodes, and drops this
+index when anything else changes. The caches of this index are kept across plans.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from gangsched.core.devices.device_index import DeviceIndex
 
 
 def emptied(index: DeviceIndex) -> DeviceIndex:
-    """The index without the claims of other pods. Read-only."""
+    """The index as if only pods that stay as long as their node held devices. Read-only."""
     if index.emptied is None:
         index.emptied = EmptiedIndex(index)
     return index.emptied

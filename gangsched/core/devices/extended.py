@@ -8,7 +8,9 @@ from gangsched.model.devices import CLASS_PREFIX, DeviceClass
 
 
 def served_by(classes: Iterable[DeviceClass]) -> Mapping[str, str]:
-    """The name of the class that serves each extended resource; if several do, the newest, then the first by name."""
+    """By extended resource, the name of the class that serves it; if several do, the newest class, then the first by
+    name.
+    """
     found: dict[str, str] = {}
     for each in sorted(classes, key=lambda each: (-each.creation_s, each.name)):
         if each.extended_resource:

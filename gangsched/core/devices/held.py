@@ -1,4 +1,4 @@
-"""The devices of one node that claims hold, and those that a search uses in addition."""
+"""The devices of one node that claims hold, and the devices that a search uses in addition."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gangsched.model.devices import Counter, DeviceId, DeviceResult
 
 
 class Held:
-    """The devices that claims hold in the whole cluster, shares of devices, and the amounts of these shares."""
+    """The devices and shares of devices that claims hold in the whole cluster, and the amounts of these shares."""
 
     def __init__(self, results: Iterable[DeviceResult] = ()) -> None:
         self.whole: set[DeviceId] = set()
@@ -29,16 +29,16 @@ class Held:
                 amounts[name] = amounts.get(name, 0) + amount
 
     def any_of(self, device: DeviceId) -> bool:
-        """Whether any claim holds the device or a share of it."""
+        """Whether any claim holds the device, or a share of it."""
         return device in self.whole or device in self.shared
 
 
 class Use:
     """Allocations of one node's devices, indexed by position in `devices`.
 
-    `holders[at]` are the claims of the search that use the device as a whole, `shares[at]` counts the allocated shares,
-    and `used[at]` sums their amounts by capacity. `left` is the remaining value of each counter. Invariant:
-    `give_back` undoes `take`.
+    `holders[at]` are the claims of the search that use the whole device, `shares[at]` counts the allocated shares, and
+    `used[at]` sums their amounts by capacity. `left` is the remaining value of each counter. Invariant: `give_back`
+    undoes `take`.
     """
 
     def __init__(self, pools: Sequence[Pool], held: Held) -> None:
@@ -65,14 +65,12 @@ class Use:
         return self.held[at] or bool(self.holders[at])
 
     def consumes(self, at: int) -> bool:
-        """Whether allocating the device, or a share of it, consumes its counters; further shares after the first do
-        not.
-        """
+        """Whether allocating the device, or a share of it, consumes its counters. Only its first share does."""
         device = self.devices[at].device
         return bool(device.counters) and not (device.shared and self.shares[at])
 
     def has_counters(self, at: int) -> bool:
-        """Whether the counters that the device consumes have enough left."""
+        """Whether the counters that the device consumes have enough left for it."""
         each = self.devices[at]
         if each.pool in self.overdrawn:
             return False
@@ -83,7 +81,7 @@ class Use:
         return has_left(self.devices[at].device, self.used[at], amounts)
 
     def take(self, at: int, claim: int, amounts: Mapping[str, int]) -> None:
-        """Allocate the device to a claim or, if it is shared, these amounts of it."""
+        """Allocate the device to a claim; if the device is shared, allocate a share with these amounts."""
         # Before the share is counted, and in `give_back` after it was removed: both must see the first share.
         if self.consumes(at):
             self._consume(self.devices[at], 1)

@@ -1,4 +1,4 @@
-"""The claims that hold devices, in the whole cluster, by claim and by device."""
+"""The claims that hold devices in the whole cluster, indexed by claim and by device."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from gangsched.model.devices import DeviceId, DeviceResult
 
 
 class Holders:
-    """Devices of claims; state changes only by `hold`."""
+    """Devices by claim, and claims by device; state changes only by `hold`."""
 
     def __init__(self) -> None:
         self._results: dict[str, tuple[DeviceResult, ...]] = {}  # by claim
         self._holders: dict[DeviceId, dict[str, tuple[DeviceResult, ...]]] = defaultdict(dict)
 
     def hold(self, claim: str, results: tuple[DeviceResult, ...]) -> tuple[DeviceResult, ...]:
-        """Record the devices that a claim holds, () for none; return those that it held before."""
+        """Record the devices that a claim holds, () for none; return the devices that it held before."""
         before = self._results.get(claim, ())
         if results == before:
             return before
@@ -39,7 +39,7 @@ class Holders:
         return device in self._holders
 
     def held(self, pools: Sequence[Pool], without: frozenset[str] = frozenset()) -> Held:
-        """The devices of these pools that claims hold, except the claims `without`."""
+        """The devices of these pools that claims hold; the claims in `without` count as holding none."""
         holders = self._holders
         return Held(
             result
@@ -52,7 +52,7 @@ class Holders:
         )
 
     def rival(self, claim: str, results: Sequence[DeviceResult], pools: Sequence[Pool]) -> str:
-        """Describe the first of these devices of a claim, in these pools, that another claim has as well; "" if there
+        """Describe the first of these devices of a claim, in these pools, that another claim holds as well; "" if there
         is none.
         """
         use = Use(pools, self.held(pools))

@@ -1,4 +1,4 @@
-"""Requests of pods for devices and the places of these devices; questions about several places at once."""
+"""Requests of pods for devices, the places of these devices, and questions about several places at once."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ class DeviceKind:
     claims: tuple[DeviceClaim, ...]
 
     def named(self, text: str, claims: Sequence[str]) -> str:
-        """Replace the placeholders `#n` in a message with the names of a pod's claims."""
+        """Replace the placeholders `#n` in a message with the names of the pod's claims."""
         for number, name in reversed(list(enumerate(claims))):  # `#1` is also the beginning of `#10`
             text = text.replace(f"claim /#{number}", f"claim {name}")
         return text
 
 
 class NodeRoom(NamedTuple):
-    """`pods` such pods can have devices at the same time. `ended`: the search ended early. `fault`: why such a pod
-    cannot get devices.
+    """Room of a node for one kind of pods: `pods` of them can have devices at the same time. `ended`: the search ended
+    early, so more may fit. `fault`: why no such pod can get devices, "" if it can.
     """
 
     pods: int
@@ -50,8 +50,8 @@ Located: TypeAlias = "tuple[DeviceKind, ClaimPlace]"
 
 
 class PlacedClaims(NamedTuple):
-    """Claims for which the plan chooses devices that are usable on all of `nodes`: those of one pod, or one claim that
-    several pods share. `order` is their position in the plan.
+    """Claims for which the plan chooses devices that are usable on all of `nodes`: the claims of one pod, or one claim
+    that several pods share. `order` is their position in the plan.
     """
 
     order: int
@@ -62,9 +62,9 @@ class PlacedClaims(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class PlanColumn:
-    """Rooms of one kind by node in one plan, as of so many changes of it.
+    """Rooms of one kind by node in one plan. `seen` and `joint_seen` are the numbers of moves that they include.
 
-    `is_pure`: all that the kind may use is of several nodes.
+    `is_pure`: all devices that the kind may use there belong to pools that several nodes can use.
     """
 
     room: Ints
@@ -77,8 +77,8 @@ class PlanColumn:
 class KindColumn:
     """Rooms of one kind by node; `array` has them for the nodes of `table`, as of change number `changes`.
 
-    `faults` are nodes that have or had a fault. `joint` are rooms of places that see pools of several nodes, by node,
-    and `uses` says whether the kind may use devices of a place.
+    `faults` are nodes that have or had an error. `joint` are the rooms of places with pools of several nodes, by node.
+    `uses` says whether the kind may use devices of a place.
     """
 
     rooms: dict[str, NodeRoom] = field(default_factory=dict)
@@ -93,7 +93,9 @@ class KindColumn:
 def matcher(
     kinds: Iterable[DeviceKind], classes: Mapping[str, DeviceClass], answers: SelectorAnswers
 ) -> Callable[[PoolDevice], bool]:
-    """Whether a device matches a request of these kinds; an error of a selector counts as a match."""
+    """Return a function that is True for devices that match a request of these kinds; an error of a selector counts as
+    a match.
+    """
     requests = {request for kind in kinds for claim in kind.claims for group in claim.requests for request in group}
     sources = {
         (*classes[each.class_name].selectors, *each.selectors) for each in requests if each.class_name in classes
@@ -113,7 +115,9 @@ def questions_about(
     classes: Mapping[str, DeviceClass],
     answers: SelectorAnswers,
 ) -> tuple[Questions, list[tuple[DeviceClaim, ...]]]:
-    """Questions about all devices of the places, and the claims of each item, limited to the devices of its place."""
+    """Questions about the devices of all these places, and the claims of each item, restricted to the devices of its
+    place.
+    """
     places = dict.fromkeys(place for _, place in items)
     if len(places) == 1:
         pools = pools_at(items[0][1], dict.fromkeys(kind for kind, _ in items))
@@ -126,7 +130,7 @@ def questions_about(
 
 
 def may_use(questions: Questions, claim: DeviceClaim) -> bool:
-    """Whether some request matches a device, or fails although there are devices."""
+    """Whether a request matches a device; also True on an error, if there are devices."""
     try:
         return any(
             # A request for all devices fails on such a pool, so the pod is affected even though nothing matches.
@@ -140,6 +144,6 @@ def may_use(questions: Questions, claim: DeviceClaim) -> bool:
 
 
 def home(placed: Sequence[Located]) -> str:
-    """The only node whose devices these pods may use; EVERY_NODE if there may be several."""
+    """The only node whose devices these pods may use; EVERY_NODE if they may use devices of several nodes."""
     places = {place for _, place in placed}
     return next(iter(places)).node if len(places) == 1 and not any(place.views for place in places) else EVERY_NODE

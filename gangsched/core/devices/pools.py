@@ -1,7 +1,7 @@
-"""Pools of devices that one node can use: only the newest generation, if it is complete and valid.
+"""Pools of devices that one node can use: only the newest generation, and only if it is complete and valid.
 
-Invariant: order and results are those of kube-scheduler: pools by driver and name, slices by name, devices as
-published; pools with devices that wait for conditions come last.
+Invariant: the order and the results are kube-scheduler's: pools by driver and name, slices by name, devices as
+published. Pools with devices that wait for conditions come last.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ MANY: Final = 10**6
 
 @dataclass(frozen=True, eq=False)
 class PoolDevice:
-    """A device of a pool. `here`: the node can use it; `scope`: which nodes can. `taints`: from its ResourceSlice and
-    from DeviceTaintRules.
+    """A device of a pool. `here`: the node can use it. `scope`: the nodes that can use it. `taints`: from its
+    ResourceSlice and from DeviceTaintRules.
     """
 
     id: DeviceId
@@ -46,7 +46,7 @@ class PoolDevice:
     # Selectors are the only reader; most devices are never asked about.
     @cached_property
     def seen(self) -> Mapping[str, Any] | str:
-        """The variable `device` of selectors, or the error in one of its versions."""
+        """The variable `device` of selectors, or the error message if one of its versions cannot be parsed."""
         driver, device = self.id[0], self.device
         try:
             attributes = {name: _value(each) for name, each in device.attributes.items()}
@@ -65,8 +65,8 @@ class PoolDevice:
 class Pool:
     """A pool on a node; an incomplete or invalid pool has no devices.
 
-    `elsewhere` are devices that this node cannot use but that consume the same counters; if it `is_cut`, some that the
-    node could use are among them.
+    `elsewhere` are devices that this node cannot use but that consume the same counters. If it `is_cut`, `elsewhere`
+    also has devices that the node could use.
     """
 
     id: PoolId
@@ -79,7 +79,7 @@ class Pool:
 
     @property
     def content(self) -> tuple[object, ...]:
-        """The facts about a pool of one node that a search depends on."""
+        """The content of the pool that a search on its node depends on."""
         devices = [(each.device, each.taints) for each in self.devices]
         return (self.id, self.incomplete, self.invalid, devices, self.counters)
 
@@ -150,11 +150,11 @@ class SliceIndex:
         return self._slices.keys()
 
     def nodes(self) -> Collection[str]:
-        """The nodes that slices name."""
+        """Names of the nodes that slices name."""
         return self._local.keys()
 
     def home(self, pool: PoolId) -> str:
-        """The only node that all slices of the pool name, "" if there is none."""
+        """The node that all slices of the pool name; "" if they name several nodes or none."""
         named = self._named.get(pool)
         return next(iter(named)) if named is not None and len(named) == 1 else ""
 
@@ -166,9 +166,9 @@ class SliceIndex:
 
     @property
     def offered_anywhere(self) -> int:
-        """The part of `offered` that slices without a node name allow.
+        """The part of `offered` that comes from slices without a node name.
 
-        It is added on every node; which nodes such a slice is for is left to the plans that need it.
+        It is added for every node, because only plans work out which nodes can use such a slice.
         """
         devices, shared = self._unhomed
         return MANY if shared else devices
@@ -183,7 +183,7 @@ class SliceIndex:
         return (each for pool in sorted(self.joint) for each in self._pools[pool].values())
 
     def joint_scopes(self) -> dict[NodeScope, set[PoolId]]:
-        """The scopes of slices and devices of joint pools (which several nodes reach), each with its pools."""
+        """The scopes of slices and devices of joint pools (those that several nodes can use), each with its pools."""
         found: dict[NodeScope, set[PoolId]] = defaultdict(set)
         for each in self._joint_slices():
             for scope in {each.scope, *(device.scope for device in each.devices if each.per_device)}:
@@ -193,11 +193,11 @@ class SliceIndex:
 
     @property
     def joint_devices(self) -> int:
-        """Number of devices of joint pools."""
+        """Number of devices in pools that several nodes can use."""
         return sum(self._devices[pool] for pool in self.joint)
 
     def with_counters(self) -> set[PoolId]:
-        """The pools with counters that several nodes reach."""
+        """The pools that several nodes can use and that have counters."""
         return {(each.driver, each.pool) for each in self._joint_slices() if each.counters}
 
     def local_pools(self, name: str) -> tuple[Pool, ...]:
@@ -211,16 +211,16 @@ class SliceIndex:
         return self._sorted(own, Node(name=name))
 
     def pools(self, node: Node) -> tuple[Pool, ...]:
-        """The pools that have a slice which the node can use."""
+        """The pools with a slice that the node can use."""
         return self._sorted(self._reached(node), node)
 
     def joint_pools(self, node: Node) -> tuple[Pool, ...]:
-        """The pools that the node shares with others."""
+        """The pools that the node can use together with other nodes."""
         joint = {pool: slices for pool, slices in self._reached(node).items() if not self.home(pool)}
         return self._sorted(joint, node)
 
     def entire(self, pool: PoolId) -> Pool:
-        """All devices of a pool, whichever nodes can use them."""
+        """The pool with all its devices, whichever nodes can use them."""
         slices = [each for each in self._pools.get(pool, {}).values() if not each.ignored]
         # Older generations are leftovers of a driver's update; kube-scheduler ignores them as well.
         newest = max((each.generation for each in slices), default=0)
@@ -326,9 +326,7 @@ def _matches(scope: NodeScope, node: Node) -> bool:
 
 
 def attribute_of(each: PoolDevice, attribute: str) -> Attribute | None:
-    """The value of the attribute with this fully qualified name; the device may omit the domain if it is its own
-    driver's.
-    """
+    """The value of the attribute with this fully qualified name. The device may omit the domain of its own driver."""
     found = each.device.attributes.get(attribute)
     domain, _, name = attribute.partition("/")
     return each.device.attributes.get(name) if found is None and domain == each.id[0] else found

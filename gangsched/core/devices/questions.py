@@ -14,11 +14,10 @@ from gangsched.model.devices import ALL, MOST_DEVICES_OF_A_CLAIM, DeviceClaim, D
 
 @dataclass(slots=True, eq=False)
 class Asked:
-    """A request, or an alternative of one, for `count` devices or, in mode All, for the devices at the positions
-    `every`.
+    """One alternative of a request: for `count` devices or, in mode All, for the devices at the positions `every`.
 
-    `verdicts` caches which devices match, None if not evaluated yet; `amounts` caches the amounts of their capacities
-    that are used.
+    `verdicts` caches whether each device matches, None if not evaluated yet. `amounts` caches the capacity amounts that
+    the request would use of a device.
     """
 
     request: DeviceRequest
@@ -31,9 +30,9 @@ class Asked:
 
 @dataclass(slots=True, eq=False)
 class Questions:
-    """Evaluates requests of claims on the devices of one node, which are those of `pools` in order.
+    """Evaluates requests of claims on the devices of one node: the devices of `pools`, in order.
 
-    If the claims are of several nodes, `pools_of[id(claim)]` are the pools that a claim sees.
+    If the claims belong to several nodes, `pools_of[id(claim)]` are the pools that a claim can use.
     """
 
     pools: Sequence[Pool]
@@ -73,7 +72,7 @@ class Questions:
         return found
 
     def matches(self, asked: Asked, at: int, claim: DeviceClaim) -> bool:
-        """Whether the device at this place satisfies the request. Raises DeviceFault for an error of a selector."""
+        """Whether the device at position `at` satisfies the request. Raises DeviceFault for an error of a selector."""
         found = asked.verdicts[at]
         if found is None:
             each = self._as_seen(at, claim)
@@ -88,7 +87,7 @@ class Questions:
         return found
 
     def amounts(self, asked: Asked, at: int) -> dict[str, int] | None:
-        """`taken_amounts` of the device at this place. Raises DeviceFault."""
+        """`taken_amounts` of the device at position `at`. Raises DeviceFault."""
         if at not in asked.amounts:
             asked.amounts[at] = taken_amounts(asked.request, self.devices[at].device)
         return asked.amounts[at]

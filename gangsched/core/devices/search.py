@@ -1,8 +1,8 @@
-"""Devices for claims on one node, in the order of kube-scheduler's structured allocator of 1.37.
+"""Devices for claims on one node, in the order of kube-scheduler 1.37's structured allocator.
 
-Claims, their requests and the alternatives of a request are tried in the given order, and the devices of one request in
-the order of the pools. The first solution is used, so a plain pod gets the devices that kube-scheduler would allocate
-to it on that node.
+Claims, their requests and the alternatives of a request are tried in the given order, and the devices for one request
+in the order of the pools. The first solution is used, so a plain pod gets the devices that kube-scheduler would
+allocate to it on that node.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ class Status(Enum):
 
 
 class DeviceSearch:
-    """One search for devices of all claims of `pods`, in this order; `use` is restored unless it finds them.
+    """One search for devices of all claims of `pods`, in this order. `use` has the devices if the search finds them;
+    otherwise it is restored.
 
-    `deepest` is the largest number of pods that had devices together. Nothing is tried twice: neither two
-    interchangeable devices, nor the same remaining pods with units in the same states. The solution is still the first
-    one in kube-scheduler's order: if it used the later of two such devices, swapping the units would give an earlier
-    one. `alike`: all pods have equal requests; then only their number is found, not all of their devices. Each pod has
-    a claim.
+    `deepest` is the largest number of pods that had devices together. Each pod has a claim. Nothing is tried twice:
+    neither two interchangeable devices, nor the same remaining pods with units in the same states. The solution is
+    still the first in kube-scheduler's order: if it used the later of two such devices, swapping their units would give
+    an earlier solution. `alike`: all pods have equal requests; then only the number of pods is found, not all devices.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class DeviceSearch:
         self._values: list[list[list[Attribute]]] = [[[] for _ in claim.constraints] for claim in self._claims]
 
     def found(self) -> bool:
-        """Whether there is a solution; its devices are then taken in `use`. Raises DeviceFault and SearchEnded."""
+        """Whether there is a solution; if so, its devices are taken in `use`. Raises DeviceFault and SearchEnded."""
         return self._pod(0) is Status.FOUND
 
     def give_back(self) -> None:

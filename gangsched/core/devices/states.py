@@ -1,7 +1,7 @@
-"""The devices of a node reduced to states without names, which contain only what some claims depend on.
+"""The devices of a node reduced to states without names, which contain only the facts that some claims depend on.
 
 A *unit* is the set of devices that share counters, or one device without counters. Its state consists of the remaining
-counters and, for each device, of the requests that it satisfies, the attributes that constraints name, and its use. Two
+counters and, for each device, the requests that it satisfies, the attributes that constraints name, and its use. Two
 units with equal states can be swapped in any solution, and nodes with equal states have equal room.
 """
 
@@ -30,7 +30,7 @@ _QUESTIONS_A_STEP: Final = 4
 class States:
     """The units of one node and their states; `update` is called when a device is allocated or released.
 
-    `faulty`: a selector cannot be evaluated for some device, so that the order of the devices matters.
+    `faulty`: a selector cannot be evaluated for some device, so the order of the devices matters.
     """
 
     def __init__(self, questions: Questions, use: Use, claims: Iterable[DeviceClaim], ids: StateIds) -> None:
@@ -72,7 +72,7 @@ class States:
         self.states = [self._state(number) for number in range(len(self._units))]
 
     def update(self, at: int) -> None:
-        """Compute the state of the device's unit again."""
+        """Recompute the state of the unit that contains the device."""
         if at in self.place:
             number = self.place[at][0]
             self.states[number] = self._state(number)
@@ -83,17 +83,18 @@ class States:
         return tuple(self.states) if self.faulty else tuple(sorted(self.states))
 
     def asked(self, claim: DeviceClaim) -> list[list[Asked]]:
-        """The requests of one of the claims, with their alternatives."""
+        """The requests of a claim, each with its alternatives."""
         return self._asked[id(claim)]
 
     @property
     def steps(self) -> int:
-        """Search steps to compute the states: one question per request and device."""
+        """Search steps to compute the states: one per request and device."""
         return len(self._requests) * len(self.questions.devices) // _QUESTIONS_A_STEP
 
     def at_most(self, claims: Iterable[DeviceClaim], pods: int) -> int:
-        """Upper bound of the number of pods with such claims that the devices suffice for, if each device is used once.
-        It is at least 1 if a selector cannot be evaluated, which kube-scheduler reports rather than a lack of devices.
+        """Upper bound of the number of pods with these claims for which the devices suffice, assuming that each device
+        is used once. It is at least 1 if a selector cannot be evaluated, because kube-scheduler reports that error
+        rather than a lack of devices.
         """
         places = [at for unit in self._units for at in unit]
         # One device may serve many pods then, so the number of devices is no bound.

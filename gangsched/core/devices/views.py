@@ -1,7 +1,7 @@
-"""Views: what a node can use of joint pools, which several nodes reach.
+"""Views: the part of the joint pools (pools that several nodes can use) that one node can use.
 
-Invariant: nodes that can use the same devices of joint pools have the same view, so that all of them are searched once.
-Pods on nodes whose views are not connected cannot take devices or counters from each other.
+Invariant: nodes that can use the same devices of joint pools have the same view, so one search covers all of them. Pods
+on nodes whose views are not connected cannot compete for devices or counters.
 """
 
 from __future__ import annotations
@@ -28,14 +28,16 @@ Matching: TypeAlias = Callable[[tuple[NodeSelectorTerm, ...] | None], Bools]
 
 
 class ClaimPlace(NamedTuple):
-    """Where a claim must be usable: on devices of `node`, "" for no node, and on devices that all `views` have."""
+    """Where a claim must be usable: with devices of `node` alone ("": none), and with devices in all `views`."""
 
     node: str
     views: tuple[int, ...] = ()
 
 
 class Views:
-    """The view of each node, `of[node]`, and whether it `sees` anything; `component[view]` says which are connected."""
+    """The view `of` each node, and whether the node `sees` any pool of several nodes. Views with equal
+    `component[view]` are connected.
+    """
 
     def __init__(self, slices: SliceIndex, table: NodeTable, matching: Matching) -> None:
         self._slices = slices
@@ -66,7 +68,7 @@ class Views:
         """By name of the node, what its view depends on beside the slices."""
 
     def pools(self, views: tuple[int, ...]) -> tuple[Pool, ...]:
-        """The pools as all these views see them."""
+        """The pools of several nodes, limited to devices that are in all these views."""
         if views not in self._pools:
             first, *others = (self._slices.joint_pools(self._table.nodes[self.example[view]]) for view in views)
             seen = [{each.id for pool in pools for each in pool.devices if each.here} for pools in others]
@@ -77,7 +79,7 @@ class Views:
         return self._pools[views]
 
     def unread(self, nodes: Bools) -> list[int]:
-        """The views of these nodes whose pools were not read yet."""
+        """The views of these nodes whose pools have not been read yet."""
         return [view for view in np.unique(self.of[nodes & self.sees]).tolist() if (view,) not in self._pools]
 
 
@@ -123,8 +125,8 @@ def _seen_by_all(pool: Pool, seen: Iterable[Collection[DeviceId]]) -> Pool:
 def cut(
     pools: Sequence[Pool], is_used: Callable[[DeviceId], bool], matches: Callable[[PoolDevice], bool]
 ) -> tuple[Pool, ...]:
-    """Reduce the pools to at most `MOST_JOINT` matching, free devices together; of all other devices only consumed
-    counters count.
+    """Reduce the pools to at most `MOST_JOINT` matching, free devices in total. The other devices only count as users
+    of counters.
     """
     # The usual case is decided without asking any selector.
     if sum(len(pool.devices) for pool in pools) <= MOST_JOINT:
@@ -143,7 +145,7 @@ def cut(
 
 
 def merged(views: Iterable[Sequence[Pool]]) -> tuple[Pool, ...]:
-    """Pools of several places as one; a device that several places see is one device."""
+    """Merge the pools of several places; a device that is visible at several places is one device."""
     parts: dict[PoolId, list[Pool]] = defaultdict(list)
     for pools in views:
         for pool in pools:
@@ -167,9 +169,10 @@ def _merged(parts: Sequence[Pool]) -> Pool:
 
 
 def reachable_from(devices: Iterable[PoolDevice], node: str) -> tuple[NodeSelectorTerm, ...] | None:
-    """The nodes that can use all these devices, which were chosen on a node; None for every node.
+    """The nodes that can use all these devices, which were chosen on `node`; None for every node.
 
-    As in kube-scheduler: the node, if one of the devices is of a single node, else the requirements of all.
+    As in kube-scheduler: only `node` if one of the devices belongs to a single node, otherwise the nodes that meet the
+    requirements of all devices.
     """
     labels: dict[Requirement, None] = {}
     fields: dict[Requirement, None] = {}

@@ -1,8 +1,7 @@
-"""Filter: which nodes may take a pod, and why the others may not.
+"""Filter: which nodes may take a pod, and why the other nodes may not.
 
-Invariant: `FILTERS` are kube-scheduler's plugins in its order. The first filter that refuses a node decides, so that
-refusals are counted as kube-scheduler counts them. The result of static filters is computed once per shape and node
-table.
+Invariant: `FILTERS` are kube-scheduler's plugins in its order. The first filter that refuses a node decides, so
+refusals are counted as in kube-scheduler. The result of static filters is computed once per shape and node table.
 """
 
 from __future__ import annotations
@@ -85,8 +84,8 @@ def pre_filter(pod: Pod, occupancy: Occupancy) -> Refusal | None:
 
 
 def cause(pod: Pod, occupancy: Occupancy) -> Refusal | None:
-    """The refusal of `pre_filter`, or else an error of the pod itself that a filter found while it evaluated nodes;
-    None if there is neither.
+    """The refusal of `pre_filter`; without one, an error of the pod itself that a filter found while it evaluated
+    nodes. None if there is neither.
     """
     # A refusal by PreFilter wins, as in kube-scheduler, which then evaluates no node at all.
     refusal = pre_filter(pod, occupancy)
@@ -100,17 +99,17 @@ def restricts(pod: Pod, occupancy: Occupancy) -> bool:
 
 
 def restricts_by_terms(pod: Pod, occupancy: Occupancy) -> bool:
-    """Whether a node with room can be excluded only by required inter-pod terms, of the pod or of others."""
+    """Whether inter-pod terms are the only stateful filters that may reject a node with enough room."""
     return all(each in TERMS for each in STATEFUL if each.applies(pod, occupancy))
 
 
 def serial(pod: Pod, occupancy: Occupancy) -> bool:
-    """Whether placing one such pod may change which nodes are feasible for the next one, other than by using room."""
+    """Whether placing one such pod may change the feasible nodes of the next one other than by using room."""
     return any(each.serial(pod, occupancy) for each in STATEFUL)
 
 
 def narrow(pod: Pod, room: Ints, occupancy: Occupancy) -> Ints:
-    """`room` without the nodes that stateful filters refuse; nodes where the pod does not fit are already 0 in it."""
+    """`room`, reduced by the stateful filters; it must already be 0 on nodes where the pod does not fit."""
     applying = [each for each in STATEFUL if each.applies(pod, occupancy)]
     # Charged before the arrays are made; the unit is that of `core.work` (25,000 are one plan).
     occupancy.work.charge(4 + len(applying) * (10 + room.size // 200))
@@ -125,7 +124,7 @@ def narrow(pod: Pod, room: Ints, occupancy: Occupancy) -> Ints:
 
 
 def refusals(pod: Pod, occupancy: Occupancy, open_nodes: Bools) -> Iterator[RefusedNodes]:
-    """Yield each reason of the stateful filters, with those of `open_nodes` that it refuses."""
+    """Yield each reason of the stateful filters, with the nodes among `open_nodes` that are refused for it."""
     occupancy.work.charge(60 + len(STATEFUL) * open_nodes.size // 500)
     for each in STATEFUL:
         # Unlike `narrow`, this runs only for a message, so every filter is evaluated on all open nodes.
@@ -138,9 +137,7 @@ def refusals(pod: Pod, occupancy: Occupancy, open_nodes: Bools) -> Iterator[Refu
 
 
 def may_stay(pod: Pod, node: int, occupancy: Occupancy) -> bool:
-    """Whether a pod that already runs on `node` may stay there according to the lasting filters. The pod itself is not
-    counted.
-    """
+    """Whether lasting filters allow a pod that runs on `node` to stay there. The pod itself is not counted."""
     # Affinity and spread are decided once (IgnoredDuringExecution); asked again is only what two pods cannot have at
     # the same time.
     lasting = (each for each in STATEFUL if each.lasting and each.applies(pod, occupancy))

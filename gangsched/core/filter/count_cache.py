@@ -1,7 +1,7 @@
-"""Counts of pods by node, kept from plan to plan.
+"""Counts of pods by node, cached across plans.
 
-Invariant: a count depends on the question and on the pods of the node only. Counts are kept with the version of each
-node's pods, so that repeating a question reads only nodes whose pods changed.
+Invariant: a count depends only on the question and on the pods of the node. It is cached with the version of the node's
+pods, so repeating a question reads only nodes whose pods changed.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class CachedCounts:
 
 
 class CountCache:
-    """Counts by question. A count that was not used for one and a half ages is dropped, with the pods that its question
-    refers to.
+    """Counts by question. A count that was not used for one and a half ages is dropped, together with the pods that its
+    question refers to.
     """
 
     def __init__(self) -> None:
@@ -37,15 +37,15 @@ class CountCache:
         return len(self._young) + len(self._old)
 
     def stale(self, question: Question, pods: PodsByNode) -> tuple[int, int]:
-        """Number of nodes that `counts` would have to read for this question, and a lower bound of the number of their
-        pods.
+        """Number of nodes that `counts` would have to read for this question, and a lower bound of the number of pods
+        on them.
         """
         # Versions grow with each change of a node's pods, so inequality is enough, whatever happened in between.
         nodes = np.flatnonzero(self._known(question, pods).versions != pods.versions).tolist()
         return len(nodes), sum(len(pods.residents[node]) for node in nodes)
 
     def counts(self, question: Question, pods: PodsByNode) -> Ints:
-        """`counts[node]`: pods that the question counts; a copy. Reads only nodes that changed."""
+        """`counts[node]`: number of pods that the question counts, as a copy. Reads only nodes that changed."""
         known, counts = self._known(question, pods), question.counts
         stale = np.flatnonzero(known.versions != pods.versions)
         there = [pods.residents[node] for node in stale.tolist()]
@@ -55,7 +55,7 @@ class CountCache:
         return known.counts.copy()
 
     def new_age(self) -> None:
-        """Drop counts not used since the last age began."""
+        """Begin a new age; drop counts that were not used since the last age began."""
         # Two generations instead of an LRU list: a use is one dict lookup, and dropping costs nothing per entry.
         self._young, self._old = {}, self._young
 

@@ -1,8 +1,8 @@
 """kube-scheduler's InterPodAffinity: required affinity and anti-affinity, and the anti-affinity of existing pods.
 
-Affinity: every term's domain holds a pod that matches *all* terms; while no node has such a pod, the first pod that
-matches its own terms may go where all keys exist. A node without the key fails affinity, never anti-affinity. A node
-reports the first that fails: affinity, own anti-affinity, existing pods' anti-affinity.
+Affinity: each term's domain has a pod that matches *all* terms. While no node has such a pod, the first pod that
+matches its own terms may run where all keys exist. A node without a key fails affinity, but never anti-affinity. A node
+reports the first that fails: affinity, own anti-affinity, anti-affinity of existing pods.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ EXISTING = "node(s) didn't satisfy existing pods anti-affinity rules"
 
 
 class PodAffinity(StatefulFilter):
-    """Nodes whose topology domain contains the pods that the required affinity terms select."""
+    """Nodes whose topology domains contain the pods that the required affinity terms select."""
 
     def applies(self, pod: Pod, occupancy: Occupancy) -> bool:
         return bool(pod.shape.constraints.affinity)
@@ -46,7 +46,7 @@ class PodAffinity(StatefulFilter):
 
 
 class PodAntiAffinity(StatefulFilter):
-    """Nodes outside the domains that the pod's anti-affinity, or that of existing pods, excludes."""
+    """Nodes outside the domains that are excluded by the pod's anti-affinity or by that of existing pods."""
 
     lasting = True
 
@@ -73,7 +73,7 @@ class PodAntiAffinity(StatefulFilter):
 
 
 def first_of_its_kind(pod: Pod, occupancy: Occupancy) -> bool:
-    """Whether the pod matches its own affinity terms and no existing pod does, so that it may start a new domain."""
+    """Whether the pod, but no existing pod, matches its own affinity terms, so that it may start a new domain."""
     terms, pods = pod.shape.constraints.affinity, occupancy.pods
     if not terms:
         return False
@@ -85,11 +85,12 @@ def first_of_its_kind(pod: Pod, occupancy: Occupancy) -> bool:
 
 
 def room_for_followers(pod: Pod, count: int, group: Group, room: Ints, occupancy: Occupancy) -> Ints:
-    """Reduce `room` for the first of `count` pods to the domains that fit most of the members that must be near it.
+    """Reduce `room` for the first of `count` pods to the domains with room for most of the members that its affinity
+    terms select.
 
-    For each affinity term in turn, these are the nodes of the smallest domain that holds all members, otherwise those
-    of the largest domain. kube-scheduler accepts any domain; a gang that must stay together would then be refused
-    because of an unlucky first node (semantics R2).
+    For each affinity term in turn, these are the nodes of the smallest domain with room for all members, otherwise the
+    nodes of the largest domain. kube-scheduler accepts any domain, and would then refuse a gang that must stay together
+    if the first node was a bad choice (semantics R2).
     """
     if not first_of_its_kind(pod, occupancy):
         return room

@@ -1,4 +1,4 @@
-"""kube-scheduler's NodeAffinity: nodeSelector, required terms (any of them), preferred terms."""
+"""kube-scheduler's NodeAffinity: nodeSelector, required terms (at least one must match), preferred terms."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class NodeAffinity(StaticFilter):
 
 
 def preference(shape: Shape, table: NodeTable) -> Ints:
-    """`preference[node]`: sum of the weights of the preferred terms that the node matches."""
+    """`preference[node]`: sum of the weights of the preferred terms that match the node."""
     total = np.zeros(len(table), dtype=np.int64)
     for preferred in shape.preferred:
         total += np.where(term_met(preferred.term, table), preferred.weight, 0)

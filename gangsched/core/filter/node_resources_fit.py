@@ -1,6 +1,6 @@
 """kube-scheduler's NodeResourcesFit: free = allocatable - requested, in exact integers.
 
-Only non-zero requests are compared, so a resource that is not requested is never insufficient. The pod itself counts as
+Only non-zero requests are compared, so a resource that is not requested is never insufficient. The pod itself requests
 one unit of the resource `pods`.
 """
 
@@ -18,7 +18,7 @@ from gangsched.model.snapshot import Ints, RefusedNodes
 
 
 class NodeResourcesFit(StatefulFilter):
-    """Nodes with room for the pod. The ledger caches that room per shape (`Ledger.room`)."""
+    """Nodes with room for the pod. The ledger caches the room per shape (`Ledger.room`)."""
 
     several_reasons = True
 

@@ -1,4 +1,4 @@
-"""The Filter protocol: which nodes a plugin refuses to a pod, and why; and the usage of the nodes that it reads.
+"""The Filter protocol: which nodes a plugin refuses to a pod, and why. Also the node usage that filters read.
 
 Invariant: a filter only reads, and a reason is kube-scheduler's text. A `StaticFilter` depends on the shape and the
 node only; a `StatefulFilter` also depends on the pods on the nodes, so its result changes with each reservation and
@@ -26,8 +26,8 @@ from gangsched.model.snapshot import Bools, Ints, NodeTable, RefusedNodes
 class Occupancy:
     """Usage of the nodes during one plan; stateful filters read nothing else.
 
-    `free[r][node]` in exact units, rows as in `resources`; pods by topology domain; storage in use. Every reservation
-    updates it, and undoing a reservation restores it exactly.
+    `free[r][node]` is in exact units, rows as in `resources`; the other fields have the pods by topology domain and the
+    storage in use. Every reservation updates all of these, and undoing a reservation restores them exactly.
     """
 
     table: NodeTable
@@ -61,13 +61,13 @@ class Occupancy:
             self.storage.go(pods[index], nodes[index])
 
     def take_back_leave(self, pods: Sequence[Pod], nodes: Sequence[int], claiming: Sequence[int]) -> None:
-        """Undo a `leave`; the newest is undone first."""
+        """Undo a `leave`; the latest one must be undone first."""
         self.pods.take_back(pods, nodes, -1)
         for index in reversed(claiming):
             self.storage.come_back(pods[index], nodes[index])
 
     def take_back(self, pods: Sequence[Pod], nodes: Sequence[int], sign: int) -> None:
-        """Undo a `move`; the newest is undone first."""
+        """Undo a `move`; the latest one must be undone first."""
         self.pods.take_back(pods, nodes, sign)
         # In reverse: volumes picked for a later pod depend on those of an earlier one.
         for pod, node in zip(reversed(pods), reversed(nodes), strict=True):
@@ -75,7 +75,8 @@ class Occupancy:
                 (self.storage.go if sign > 0 else self.storage.come_back)(pod, node)
 
     def equivalence(self, pods: Sequence[Pod]) -> Callable[[Pod], Hashable]:
-        """Return a key function for `pods`: every filter and preference gives the same result for pods with equal keys.
+        """Return a key function for `pods`: for pods with equal keys, every filter and preference gives the same
+        result.
 
         The key consists of the shape, the claims, the namespace, and the labels that any term reads.
         """
@@ -110,8 +111,8 @@ class StaticFilter(Filter):
 class StatefulFilter(Filter):
     """A filter that depends on pods, ports, volumes or devices on the nodes; evaluated again after each reservation.
 
-    `lasting`: the filter also applies to a pod that holds a node, which must release the node if the filter rejects it.
-    `several_reasons`: every reason of the filter for a node is reported, not only the first.
+    `lasting`: the filter also applies to a pod that already has a node; if the filter rejects that node, the pod must
+    release it. `several_reasons`: every reason of the filter for a node is reported, not only the first.
     """
 
     lasting: ClassVar[bool] = False
@@ -134,17 +135,17 @@ class StatefulFilter(Filter):
         return None
 
     def narrowed(self, pod: Pod, room: Ints, occupancy: Occupancy) -> Ints:
-        """`room`, reduced to the number of such pods that the filter allows."""
+        """`room`, reduced to the number of such pods that the filter allows on each node."""
         limit = self.room(pod, occupancy)
         return room if limit is None else np.minimum(room, limit)
 
     def stays(self, pod: Pod, node: int, occupancy: Occupancy) -> bool:
-        """Whether the filter allows a pod, which is not counted itself, to stay on the node."""
+        """Whether the filter allows a pod to stay on its node; the pod itself is not counted."""
         return not any(refused.nodes[node] for refused in self.refusals(pod, occupancy))
 
     def fault(self, pod: Pod, occupancy: Occupancy) -> Refusal | None:
-        """An error of the pod itself, such as a claim that cannot be evaluated, found by the last call of `narrowed`;
-        no node can take such a pod.
+        """An error of the pod itself, such as a claim that cannot be evaluated, found by the last call of `narrowed`.
+        Such a pod fits on no node.
         """
         return None
 

@@ -1,8 +1,8 @@
 """Pod counts by topology domain, including the members that this plan placed.
 
-Invariant: counts start from the snapshot's pods and include every move that the ledger reports exactly once; undoing a
-move restores every count. Moves are applied to a count only when it is read, so a plan whose pods have no inter-pod
-terms has no cost.
+Invariant: counts start from the snapshot's pods and include every move of the ledger exactly once; undoing a move
+restores every count. Moves are applied to a count only when it is read, so a plan whose pods have no inter-pod terms
+has no cost.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ Eligible: TypeAlias = tuple[Shape, int]
 class DomainCounts:
     """`counts[domain]`: matching pods on eligible nodes, with the ledger's first `seen` moves applied.
 
-    `codes[node]` is the node's domain, -1 if it has none; the last entry of `counts` belongs to those nodes and stays
-    0. `exists[domain]`: an eligible node has that domain.
+    `codes[node]` is the node's domain, -1 if it has none; the last entry of `counts` is for nodes without a domain and
+    stays 0. `exists[domain]`: the domain has an eligible node.
     """
 
     counts: Ints
@@ -60,7 +60,7 @@ class DomainCounts:
 class ExistingTerms:
     """Terms of existing pods that select the given pod, as of the first `seen` term owners.
 
-    `anti_affinity` has the topology key of each term; `preferred` also the weight, negative for anti-affinity.
+    `anti_affinity` has the topology key of each term. `preferred` also has its weight, negative for anti-affinity.
     """
 
     anti_affinity: list[tuple[Question, str]] = field(default_factory=list)
@@ -93,7 +93,7 @@ class PodCounts:
         self._replicas = ReplicaCounts(table, pods_by_node.peers)
 
     def move(self, pods: Sequence[Pod], nodes: Sequence[int], sign: int) -> None:
-        """Count `pods[i]`, all of one shape, onto node `nodes[i]` (+1) or off it (-1)."""
+        """Add `pods[i]`, all of one shape, to the counts of node `nodes[i]` (+1), or subtract them (-1)."""
         self._moves.append((pods, nodes, sign))
         shape = pods[0].shape
         if shape.constraints.has_terms:
@@ -102,7 +102,7 @@ class PodCounts:
             self._count_owners(pods, sign)
 
     def come(self, pods: Sequence[Pod], nodes: Sequence[int]) -> None:
-        """Count `pods[i]`, of any shapes, onto node `nodes[i]`."""
+        """Add `pods[i]`, of any shapes, to the counts of node `nodes[i]`."""
         self._moves.append((pods, nodes, 1))
         owners = {(pod.shape, pod.namespace): None for pod in pods if pod.shape.constraints.has_terms}
         self._term_owners.update(owners)
@@ -116,11 +116,11 @@ class PodCounts:
                     self._placed[pod.shape, pod.namespace] += sign
 
     def may_be_there(self, owned: Question) -> bool:
-        """Whether a node may have pods of a term owner. False if all its pods there were placed and removed in this
-        plan.
+        """Whether a node may have pods of a term owner. False if the snapshot has none and this plan removed all that
+        it placed.
 
-        A round that is rolled back leaves many such owners; counting each of them for each pod would take most of the
-        next round.
+        A round that is rolled back leaves many such owners behind. Counting each of them for each pod would take most
+        of the next round.
         """
         if not isinstance(owned, OwnedBy) or self._placed[owned.owner] > 0:
             return True
@@ -128,7 +128,7 @@ class PodCounts:
 
     @property
     def versions(self) -> Ints:
-        """`versions[node]`: the version number of the snapshot's pods on the node."""
+        """`versions[node]`: the version of the snapshot's pods on the node."""
         return self._pods_by_node.versions
 
     def anti_affinity_keys(self) -> frozenset[str]:
@@ -138,12 +138,12 @@ class PodCounts:
         )
 
     def leave(self, pods: Sequence[Pod], nodes: Sequence[int]) -> None:
-        """Count `pods[i]`, of any shapes, off node `nodes[i]`."""
+        """Subtract `pods[i]`, of any shapes, from the counts of node `nodes[i]`."""
         self._moves.append((pods, nodes, -1))
         self._count_owners(pods, -1)
 
     def take_back(self, pods: Sequence[Pod], nodes: Sequence[int], sign: int) -> None:
-        """Undo a `move`; the newest is undone first."""
+        """Undo a `move`; the latest one must be undone first."""
         self._count_owners(pods, -sign)
         # Some count may have read the move, so an undo is one more move.
         if self._counts or self._replicas.seen:
@@ -181,7 +181,9 @@ class PodCounts:
         return known
 
     def spread_cost(self, pod: Pod) -> SpreadCost | None:
-        """The cost of each node for the pod's default spread, None if it has no peers. Later moves change the array."""
+        """The cost of each node for the pod's default spread, None if it has no peers. Later moves change the arrays in
+        place.
+        """
         keys = self._replicas.keys(pod)
         if not keys:
             return None
@@ -199,7 +201,7 @@ class PodCounts:
     # --- terms ------------------------------------------------------------------------------------------------------
 
     def existing_terms(self, pod: Pod) -> ExistingTerms:
-        """Terms of existing pods that select `pod`; cached, and extended by new term owners."""
+        """Terms of existing pods that select `pod`. The result is cached and extended when term owners are added."""
         # By pod: the namespace and all labels matter, so that sharing by shape would be wrong.
         known = self._existing.get(pod.uid)
         if known is None:
@@ -234,9 +236,9 @@ class PodCounts:
         ]
 
     def selected(self, terms: Sequence[PodTerm], pod: Pod) -> Selected:
-        """Pods that each of these terms of an incoming `pod` selects.
+        """The question how many pods all of these terms, which belong to an incoming `pod`, select.
 
-        As in kube-scheduler 1.36, the namespace labels of other pods are not read here, so a namespace selector that
+        As in kube-scheduler 1.36, the namespace labels of other pods are not read here. So a namespace selector that
         matches a namespace without labels (NotIn, DoesNotExist) matches every namespace.
         """
         return Selected(tuple(self._resolve_incoming(term, pod.namespace) for term in terms))

@@ -1,9 +1,10 @@
 """kube-scheduler's PodTopologySpread, DoNotSchedule: the numbers of matching pods per domain may differ by at most
 maxSkew.
 
-A domain counts if it has an eligible node: one that has the keys of all constraints and passes the constraint's
-nodeAffinityPolicy and nodeTaintsPolicy. A cordoned node counts like any other. Terminating pods are not counted, and a
-selector that selects everything counts no pods (countPodsMatchSelector), although the pod itself matches it.
+A domain counts if it has an eligible node: a node that has the keys of all constraints, and that passes the
+constraint's nodeAffinityPolicy and nodeTaintsPolicy. A cordoned node counts like any other node. Terminating pods are
+not counted. A selector that selects everything counts no pods (countPodsMatchSelector), although it matches the pod
+itself.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ MISSING = f"{REFUSED} (missing required label)"
 
 
 class PodTopologySpread(StatefulFilter):
-    """Nodes in whose domains one more pod keeps every constraint within its maxSkew."""
+    """Nodes where one more pod keeps every constraint within its maxSkew."""
 
     def applies(self, pod: Pod, occupancy: Occupancy) -> bool:
         return bool(pod.shape.constraints.spread)
 
     def refusals(self, pod: Pod, occupancy: Occupancy) -> Iterator[RefusedNodes]:
-        """Yield the reason of each constraint, in order."""
+        """Yield the reason of each constraint with the nodes that it refuses, in order."""
         for index, constraint in enumerate(pod.shape.constraints.spread):
             occupancy.work.charge(60 + len(occupancy.table) // 80)
             yield RefusedNodes(MISSING, occupancy.pods.domains(constraint.topology_key) < 0)
@@ -45,7 +46,7 @@ class PodTopologySpread(StatefulFilter):
 
 
 def matching_pods(pod: Pod, index: int, occupancy: Occupancy) -> DomainCounts:
-    """Matching pods by domain for one constraint; `index` counts the hard constraints, then the soft ones."""
+    """Matching pods by domain for one constraint; `index` counts the hard constraints first, then the soft ones."""
     hard, soft = pod.shape.constraints.spread, pod.shape.constraints.soft_spread
     constraints, constraint = hard if index < len(hard) else soft, (*hard, *soft)[index]
     key = (pod.shape, index)

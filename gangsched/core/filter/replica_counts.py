@@ -1,7 +1,7 @@
 """Costs of kube-scheduler's default spread during a plan: nodes near the peers of a pod cost more.
 
-Invariant: the numbers are those of the snapshot plus every move of the plan, each counted once. A plan in which no pod
-has peers has no cost; otherwise each move is read once, however many peers there are.
+Invariant: the counts are the snapshot's plus every move of the plan, each move counted once. A plan in which no pod has
+peers has no cost; otherwise each move is read once, however many peers there are.
 
 kube-scheduler's default constraints are zones with maxSkew 5 and nodes with maxSkew 3, both ScheduleAnyway: the cost of
 a node is the number of peers in its zone times log(zones + 2), plus 4 if it has a zone, plus the number of peers on it
@@ -33,7 +33,8 @@ FARTHEST = 2**48
 
 @dataclass(slots=True)
 class SpreadCost:
-    """`cost[n]` of node `n`, whose zone is `codes[n]`, -1 for none. One more pod adds `for_zone` and `for_node`.
+    """`cost[n]` of node `n`; `codes[n]` is its zone, -1 for none. One more pod adds `for_zone` in its zone and
+    `for_node` on its node.
 
     `in_zone[zone]` is an array with `for_zone` on the nodes of that zone, computed once for all peers.
     """
@@ -45,7 +46,7 @@ class SpreadCost:
     in_zone: dict[int, Ints]
 
     def add(self, number: int, node: int) -> None:
-        """Count `number` additional pods on a node, 1 or -1."""
+        """Count `number` additional pods on a node; `number` is 1 or -1."""
         self.cost[node] += number * self.for_node
         zone = int(self.codes[node])
         if zone < 0:
@@ -62,14 +63,16 @@ class SpreadCost:
 
 @dataclass(slots=True)
 class PeerMoves:
-    """`counts[node]`: pods with one key that the plan moved to the node; `costs` are the costs that they change."""
+    """`counts[node]`: number of pods with one key that the plan moved to the node. `costs` are the costs that these
+    pods change.
+    """
 
     counts: dict[int, int]
     costs: list[SpreadCost]
 
 
 class ReplicaCounts:
-    """Costs for the peers that occur in this plan; `seen` is the number of moves counted so far."""
+    """Costs for all peers that occur in this plan; `seen` is the number of moves counted so far."""
 
     def __init__(self, table: NodeTable, peers: PeerNumbers) -> None:
         self._table, self._peers = table, peers
@@ -80,7 +83,7 @@ class ReplicaCounts:
         self.seen = 0
 
     def keys(self, pod: Pod) -> tuple[PeerKey, ...]:
-        """Keys as in `PeerNumbers.keys`."""
+        """The keys of a pod, as in `PeerNumbers.keys`."""
         keys = self._keys.get(pod.uid)
         if keys is None:
             keys = self._keys[pod.uid] = self._peers.keys(pod)
@@ -103,7 +106,7 @@ class ReplicaCounts:
         return counted
 
     def of(self, key: PeerKey) -> SpreadCost:
-        """The costs for the peers with this key, as of the last `follow`. Later moves change the array."""
+        """The costs for the peers with this key, as of the last `follow`. Later moves change the arrays in place."""
         known = self._known.get(key)
         if known is None:
             known = self._known[key] = self._start(key)

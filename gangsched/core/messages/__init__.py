@@ -1,1 +1,1 @@
-"""All sentences about decisions that users read: one function per sentence."""
+"""All messages to users about decisions, one function per message."""

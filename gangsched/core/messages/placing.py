@@ -1,8 +1,8 @@
-"""Sentences about refusals, holds and starts.
+"""Messages about refusals, holds and starts.
 
-Invariant: `Refusal.message` names the gang, the cause and what does not change while it waits; changing counts are in
-`Refusal.now`. Refusals by Filter are worded, counted and sorted as in kube-scheduler. A sentence ends without a full
-stop if more text may be appended.
+Invariant: `Refusal.message` names the gang, the cause, and facts that do not change while the gang waits; changing
+counts are in `Refusal.now`. Filter refusals are worded, counted and sorted as in kube-scheduler. A message ends without
+a full stop if more text may be appended.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ NODE_CLOSED = "the node is gone, cordoned or full"
 
 
 def nodes_available(pod: Pod, ledger: Ledger, closed: Iterable[RefusedNodes] = (), *, filled: bool = False) -> str:
-    """kube-scheduler's sentence: `0/N nodes are available: 3 Insufficient cpu, 9 node(s) had untolerated taint(s).`
+    """kube-scheduler's message: `0/N nodes are available: 3 Insufficient cpu, 9 node(s) had untolerated taint(s).`
 
-    `closed` are nodes excluded for other reasons, by text (`core.scopes`). With `filled`, the sentence is about the
-    first pod that no longer fits.
+    `closed` are nodes excluded for other reasons, with the text of each reason (`core.scopes`). With `filled`, the
+    message is about the first pod that no longer fits.
     """
     total, shape, occupancy = len(ledger.table), pod.shape, ledger.occupancy
     ledger.work.charge(100 + total // 25)
@@ -63,7 +63,7 @@ def nodes_available(pod: Pod, ledger: Ledger, closed: Iterable[RefusedNodes] = (
 
 
 def why_no_node(pod: Pod, group: Group, ledger: Ledger, *, filled: bool = False) -> str:
-    """`nodes_available` for a pod of `group`, cached for all pods with the same answer."""
+    """`nodes_available` for a pod of `group`, cached for all pods with the same result."""
     alike = ledger.occupancy.equivalence((pod,))(pod)
     key = (why_no_node, alike, standing(group, pod.shape, ledger), filled)
 
@@ -95,9 +95,9 @@ def no_node(pod: Pod, refused: Refusal, short: Shortage) -> Refusal:
 def gang_failed(
     gang: Gang, pod: Pod, refused: Refusal, short: Shortage, *, placed: int, needed: int, note: str = ""
 ) -> Refusal:
-    """Refusal of a gang: which pod could not be placed, why, and how many were placed before it (semantics R2).
+    """Refusal of a gang: which pod could not be placed, why, and how many were placed before (semantics R2).
 
-    `note` is about required topology domains.
+    `note` describes the required topology domains.
     """
     # In `now`, because it changes with each plan: the message itself would be a new Event each time.
     far = note or f"{placed} of {needed} pods could be placed"
@@ -116,8 +116,8 @@ def gang_failed(
 
 
 def slices_failed(gang: Gang, lacks: str, *, needed: int, note: str, takes: tuple[int, str] | None) -> Refusal:
-    """Refusal of a gang with slices. `takes` is how many pods of a slice the largest domain would hold if it were
-    empty.
+    """Refusal of a gang with slices. `takes` has the number of pods of a slice that the largest domain would hold if it
+    were empty, and the name of that domain.
     """
     text = _needs_room(gang, needed)
     if takes is not None:
@@ -130,30 +130,28 @@ def slices_failed(gang: Gang, lacks: str, *, needed: int, note: str, takes: tupl
 
 
 def no_domain_for_slice(size: int, key: str, *, best: str, takes: int) -> str:
-    """The reason, as part of a refusal, that no domain has room for even one slice."""
+    """Cause within a refusal: no domain has room for even one slice."""
     return f"no domain of {key} has room for a slice of {counted(size, 'pod')}: the best, {best}, has room for {takes}"
 
 
 def too_few_slices(size: int, key: str, *, room: int, needed: int) -> str:
-    """The reason, as part of a refusal, that too few of the slices fit."""
+    """Cause within a refusal: too few slices fit."""
     return f"domains of {key} have room for {room} of {needed} slices of {counted(size, 'pod')}"
 
 
 def slices_fragmented(gang: Gang) -> str:
-    """The reason, as part of a refusal, that the slices fit by totals, but no choice of domains and nodes fits them
-    all.
-    """
+    """Cause within a refusal: the slices fit by totals, but not in any choice of domains and nodes."""
     keys = ", ".join(dict.fromkeys(layer.topology for layer in gang.constraints.slices))
     return f"domains of {keys} are too fragmented for its slices"
 
 
 def slice_kept(domain: str, *, room: int, needed: int) -> str:
-    """The reason, as part of a refusal, that the domain of the slice's other members has too little room."""
+    """Cause within a refusal: the domain of the slice's other members has too little room."""
     return f"{domain}, where the other members of its slice are, has room for {room} of {counted(needed, 'pod')}"
 
 
 def no_node_has(key: str) -> str:
-    """The reason, as part of a refusal, that no node has the label of the required level."""
+    """Cause within a refusal: no node has the label of the required level."""
     return f"no node has the label {key}"
 
 
@@ -162,8 +160,8 @@ def no_room_for_all(
 ) -> Refusal:
     """Refusal by arithmetic, before anything is placed (semantics P4).
 
-    `pod` has the shape for which the least room is available; `alike`: all pods have that shape. `room` of the `needed`
-    pods would fit now, and `empty_room` on the empty nodes; `nodes` is kube-scheduler's sentence.
+    `pod` has the shape with the least room; `alike`: all pods have that shape. `room` of the `needed` pods would fit
+    now, and `empty_room` on the empty nodes. `nodes` is kube-scheduler's message.
     """
     text, now, hopeless = _needs_room(gang, needed), f"there is room for {room}.", True
     asking = f", each asking for {_asks(pod.shape)}" if alike else f"; pod {pod.key} asks for {_asks(pod.shape)}"
@@ -184,7 +182,7 @@ def no_room_for_all(
 def min_resources_short(gang: Gang, short: Iterable[str], *, never: bool) -> Refusal:
     """Refusal because minResources are not free; `short` has entries like `3 nvidia.com/gpu` (semantics P4).
 
-    `never`: not even the empty nodes offer enough.
+    `never`: even the empty nodes do not offer enough.
     """
     asked = ", ".join(_amount(name, amount) for name, amount in gang.min_resources)
     text = f"gang {gang.id} needs its minResources ({asked}) to be free at the same time on eligible nodes"
@@ -194,7 +192,9 @@ def min_resources_short(gang: Gang, short: Iterable[str], *, never: bool) -> Ref
 
 
 def waiting_for_members(gang: Gang) -> Refusal:
-    """Refusal below the minimum; each member is counted once: `3 of 5 are ready; 1 is gated; 1 is missing` (P1)."""
+    """Refusal of a gang below its minimum; each member is counted once: `3 of 5 are ready; 1 is gated; 1 is missing`
+    (P1).
+    """
     # What nobody has created yet; each existing member is in one of the other numbers.
     missing = gang.min_member - gang.quorum - gang.gated - len(gang.foreign)
     counts = (
@@ -210,7 +210,7 @@ def waiting_for_members(gang: Gang) -> Refusal:
 
 
 def waiting_for_more(gang: Gang, lack: int) -> Refusal:
-    """Refusal of a gang that has enough members, but too few that its match policy counts (semantics B1)."""
+    """Refusal of a gang that has enough members, but too few members that its match policy counts (semantics B1)."""
     policy = gang.match_policy.value
     text = f"waiting for members of gang {gang.id}, whose match policy {policy} counts only some of the existing ones"
     return Refusal(
@@ -221,7 +221,7 @@ def waiting_for_more(gang: Gang, lack: int) -> Refusal:
 
 
 def timed_out(gang: Gang) -> Refusal:
-    """Refusal while members have the timeout annotation (semantics T3)."""
+    """Refusal of a gang whose members have the timeout annotation (semantics T3)."""
     text = f"gang {gang.id} timed out earlier; to try again, delete the pods or remove the timeout annotation"
     return Refusal(
         Reason.TIMED_OUT,
@@ -251,7 +251,7 @@ def holding(pod: Pod, node: str, gang: Gang) -> Refusal:
 
 
 def holds_summary(group: Group, held: int, lack: str, failed: Sequence[tuple[Pod, Refusal]]) -> Refusal:
-    """Status of a group that holds nodes; `failed` are the members that found none (semantics R3)."""
+    """Status of a group that holds nodes; `failed` are the members without a node and their refusals (semantics R3)."""
     now = f"{counted(held, 'member')} {'holds' if held == 1 else 'hold'} a node, {lack}"
     if failed:
         pod, refused = failed[0]
@@ -262,7 +262,7 @@ def holds_summary(group: Group, held: int, lack: str, failed: Sequence[tuple[Pod
 
 
 def lacking(gangs: Iterable[Gang], placed: Mapping[str, int]) -> str:
-    """State how many members each gang still needs; `placed` is the number newly placed, by gang id."""
+    """The number of members that each gang still needs; `placed` counts newly placed members by gang id."""
     short = {gang.id: gang.min_member - gang.counted(placed.get(gang.id, 0)) for gang in gangs}
     return "waiting for " + (", ".join(f"{n} more of {name}" for name, n in short.items() if n > 0) or "its group")
 
@@ -281,13 +281,13 @@ def strict_holds_nothing(number: int) -> Refusal:
 
 
 def yielded(group: Group, beneficiary: str) -> Refusal:
-    """Refusal of a group that released its holds for another (semantics D1)."""
+    """Refusal of a group that released its holds for the group `beneficiary` (semantics D1)."""
     name = shown(beneficiary) if group.is_of(beneficiary) else "a group of another namespace"
     return Refusal(Reason.YIELDED, f"the group released its holds so that {name} can start")
 
 
 def start_not_whole(gang_id: str, able: int, needed: int) -> str:
-    """Why a bind is not sent though its own node is fit: the gang would start without members that it needs."""
+    """Why a bind is not sent although its node fits: the gang would start without members that it needs."""
     return (
         f"gang {gang_id} needs {counted(needed, 'member')}, but {f'only {able}' if able else 'none'} can be bound now"
     )
@@ -299,7 +299,9 @@ def waiting_for_sibling(gang_id: str, cause: Refusal) -> Refusal:
 
 
 def children_missing(composite: Composite, ready: int, unready: tuple[Part, Refusal] | None) -> Refusal:
-    """Refusal of a composite with too few ready children; `unready` is the first that is not ready, and why (I9)."""
+    """Refusal of a composite with too few ready children; `unready` is the first child that is not ready, with its
+    refusal (I9).
+    """
     least = composite.min_children
     lacks = f"{least - ready} {'is' if least - ready == 1 else 'are'} missing"
     if unready is not None:
@@ -311,10 +313,10 @@ def children_missing(composite: Composite, ready: int, unready: tuple[Part, Refu
 
 
 def no_choice(composite: Composite, first: Refusal, lack: int, ready: int, *, proven: bool) -> Refusal:
-    """Refusal of a composite if no choice of `lack` ready children can be placed; `first` is the refusal of the first
-    choice.
+    """Refusal of a composite for which no choice of `lack` ready children can be placed; `first` is the refusal of the
+    first choice.
 
-    `proven` is False if children were only placed one after the other, which may miss a placement.
+    `proven` is False if children were only placed one after the other, which may miss a possible placement.
     """
     found = "fit together" if proven else "could be placed together"
     text = f"no {lack} of the {ready} ready children of {composite.id} {found}; {first.message}"
@@ -322,7 +324,7 @@ def no_choice(composite: Composite, first: Refusal, lack: int, ready: int, *, pr
 
 
 def permitted(placed: int) -> Refusal:
-    """Text of the verdict when `placed` members start; empty if none do."""
+    """Text of the verdict when `placed` members start; empty if it is 0."""
     text = "1 pod is placed" if placed == 1 else f"{placed} pods are placed" if placed else ""
     return Refusal(Reason.SCHEDULED, text)
 

@@ -1,6 +1,7 @@
-"""Sentences about preemption: nominations, evictions, and why no pod is preempted (semantics V20 to V22).
+"""Messages about preemption: nominations, evictions, and why no pod is preempted (semantics V20 to V22).
 
-Invariant: an object of another namespace appears by its uid only, an object of the reader's namespace by its name.
+Invariant: a message shows an object of the reader's namespace by name, and an object of any other namespace only by
+uid.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from gangsched.model.text import counted
 
 
 def nominated(placements: Sequence[Placement], *, pods: int, gangs: int, deadline_s: int, wall_s: int) -> Refusal:
-    """Status of a nominated group that waits until `pods` of `gangs` gangs have ended; `gangs` is 0 if some pods have
-    no gang.
+    """Status of a nominated group that waits until `pods` pods of `gangs` gangs have ended; `gangs` is 0 if some of
+    these pods have no gang.
     """
     nodes = sorted({placement.node for placement in placements})
     more = f" and {counted(len(nodes) - 1, 'more node')}" if len(nodes) > 1 else ""
@@ -32,7 +33,7 @@ def nominated(placements: Sequence[Placement], *, pods: int, gangs: int, deadlin
 
 
 def with_obstacle(told: Refusal, why: NotHelpful) -> Refusal:
-    """Append to the refusal `told` why preemption does not help, unless the pods could not fit anyway."""
+    """The refusal `told` with the reason why preemption does not help; unchanged if the pods could never fit anyway."""
     if told.never and why.why is Obstacle.NOTHING_LOWER:
         return told
     sentence = f"{_sentence(why)}." if why.why is Obstacle.DELAYED else f"Preemption: {_sentence(why)}."
@@ -40,7 +41,7 @@ def with_obstacle(told: Refusal, why: NotHelpful) -> Refusal:
 
 
 def delayed(victim: Victim, regarding: ObjectRef, message: str) -> str:
-    """Event of an eviction that a PodDisruptionBudget blocks.
+    """Text of the Event of an eviction that a PodDisruptionBudget blocks.
 
     The API server's message may name objects, so it appears only within the victim's namespace.
     """
@@ -50,17 +51,17 @@ def delayed(victim: Victim, regarding: ObjectRef, message: str) -> str:
 
 
 def not_nominated(message: str, others: Sequence[Victim]) -> str:
-    """Why a nomination could not be written. The API server's message may name victims, so `others` omit it."""
+    """Why a nomination could not be written. `others` omit the API server's `message`, because it may name victims."""
     return "the pods could not be nominated" if others else f"the pods could not be nominated: {message}"
 
 
 def not_evicted(victim: Victim, message: str, *, named: bool) -> str:
-    """Why a nomination ended although a victim still runs; `named`: the reader may see the victim's name."""
+    """Why a nomination ended although a victim still runs. `named`: the reader may see the victim's name."""
     return f"pod {victim.name} was not evicted: {message}" if named else f"pod {victim.uid} was not evicted"
 
 
 def lost(cause: str, in_vain: int) -> str:
-    """Event of a nomination that ended without a start; `in_vain` pods were evicted for it."""
+    """Text of the Event of a nomination that ended without a start, after `in_vain` pods were evicted for it."""
     if not in_vain:
         return f"{cause}; no pods were evicted"
     return f"{cause}; {counted(in_vain, 'pod')} {'was' if in_vain == 1 else 'were'} evicted without effect"
@@ -73,19 +74,19 @@ def being_preempted() -> Refusal:
 
 
 def evicting() -> Refusal:
-    """Refusal of a group whose victims' evictions are under way (semantics V11)."""
+    """Refusal of a group for which evictions are under way (semantics V11)."""
     return Refusal(
         Reason.PREEMPTING, "the group starts once every pod of the gangs that make room for it is being evicted"
     )
 
 
 def preempted_pod(victim: Victim, by: ObjectRef) -> str:
-    """Event of an evicted pod."""
+    """Text of the Event of an evicted pod."""
     return f"Preempted by {_named(by, victim.namespace)} on node {victim.node}"
 
 
 def preempted_gang(kind: UnitKind, evicted: int, bound: int, min_member: int, by: ObjectRef, namespace: str) -> str:
-    """Event of a gang that lost `evicted` of its `bound` members."""
+    """Text of the Event of a gang that lost `evicted` of its `bound` members."""
     if kind is UnitKind.SURPLUS:
         what = f"{evicted} of {counted(bound, 'member')}; it keeps its minimum of {min_member}"
     else:

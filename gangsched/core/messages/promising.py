@@ -1,4 +1,4 @@
-"""Sentences about room that is kept for members to come (semantics B8)."""
+"""Messages about room that is promised to members to come (semantics B8)."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from gangsched.model.text import counted, named
 
 
 def kept(number: int, nodes: Sequence[str], *, until_s: int, wall_s: int) -> str:
-    """State that room is kept until epoch second `until_s`: the time of day in UTC, with a date unless it is today."""
+    """Message that room is promised until epoch second `until_s`, shown as UTC time, with a date unless it is today."""
     return f"{_room(number)} is kept on {named(nodes)} until {time_of_day(until_s, wall_s)}"
 
 
 def released(number: int, nodes: Sequence[str], why: str) -> str:
-    """State that the room is no longer kept."""
+    """Message that the room is no longer promised, with the reason."""
     return f"{_room(number)} is no longer kept on {named(nodes)}: {why}"
 
 
 def time_over() -> str:
-    """State that the members did not come in time."""
+    """Reason: the members were not created in time."""
     return "they did not come within the wait time of the gang"
 
 
 def used_by_others(node: str) -> str:
-    """State that pods which need not respect the promise use the room."""
+    """Reason: pods that need not respect the promise use the room."""
     return f"other pods use the room on node {node}"
 
 
 def node_gone(node: str) -> str:
-    """State that the node no longer exists."""
+    """Reason: the node no longer exists."""
     return f"node {node} is gone"
 
 

@@ -1,6 +1,6 @@
-"""Sentences about reservations: the condition `Reserved`, and the end of a refusal (semantics H13, H14).
+"""Messages about reservations: the condition `Reserved`, and the last part of a refusal (semantics H13, H14).
 
-Invariant: groups of other namespaces are counted and never named. Promised times are rounded up, never down.
+Invariant: groups of other namespaces are counted, never named. Promised times are rounded up, never down.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ STEPS_S = ((600, 60), (3_600, 300), (10_800, 900), (43_200, 3_600), (604_800, 21
 
 
 def reserved(of: Reserved, namespace: str, *, wall_s: float) -> str:
-    """The reserved nodes, the start time, and the groups that must end first; names only groups of `namespace`."""
+    """Message with the reserved nodes, the start time, and the groups that must end first; only groups of `namespace`
+    are named.
+    """
     count = len(of.nodes)
     if of.is_fence:
         left, are = count - of.empty, "is" if of.empty == 1 else "are"
@@ -45,7 +47,7 @@ def reserved(of: Reserved, namespace: str, *, wall_s: float) -> str:
 
 
 def kept_for(kept: KeptFor, *, wall_s: float) -> str:
-    """State that a group would fit without reservations, and the run time with which it could start now (H14)."""
+    """Message that a group would fit without reservations, and with which run time it could start now (H14)."""
     said = "it fits only into room that is reserved for gangs ahead of it"
     if kept.until_s == math.inf:
         return said

@@ -1,6 +1,6 @@
 """The functions and methods that selectors may call.
 
-Invariant: a function charges its work before doing it. A function that is not in `FUNCTIONS` is unknown to gangsched.
+Invariant: a function charges its work before it runs. gangsched does not support functions outside `FUNCTIONS`.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def _matches(charge: Charge, text: Value, source: Value) -> bool:
 
 
 def found(charge: Charge, text: Value, compiled: Pattern) -> bool:
-    """Whether a pattern matches some part of a text. Raises SelectorError if the value is not a text."""
+    """Whether a pattern matches any part of a text. Raises SelectorError if the value is not a text."""
     _need(text, str)
     return compiled.found(text, charge)
 

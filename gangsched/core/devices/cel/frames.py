@@ -83,8 +83,8 @@ def _not(operands: list[Step]) -> Step:
 
 
 def membership(operands: list[Step], *, constants: bool = False) -> Step:
-    """The operator `in`. CEL looks a value up in a list of `constants` by its hash, which a semantic version does not
-    have.
+    """The operator `in`. In a list of `constants`, CEL looks values up by hash; a semantic version has none, which is
+    an error.
     """
     value, container = operands
 

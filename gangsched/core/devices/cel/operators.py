@@ -36,7 +36,9 @@ NONE: Final = Optional(False)
 
 
 class DomainMap(dict[Value, Value]):
-    """Attributes or capacities by domain. A domain that the device lacks gives an empty map, as in kube-scheduler."""
+    """Attributes or capacities by domain. For a domain that the device lacks the value is an empty map, as in
+    kube-scheduler.
+    """
 
     def __missing__(self, key: Value) -> Mapping[Value, Value]:
         if type(key) is str:
@@ -53,10 +55,10 @@ def number(value: Value) -> bool:
 
 
 def equal(left: Value, right: Value, charge: Charge) -> bool:
-    """CEL's equality: values of different types differ, except that numbers of different types may be equal.
+    """CEL's equality: values of different types are unequal, except numbers, which are compared by value.
 
-    Each pair of items is charged, because lists that contain the same list twice, 40 levels deep, have 2^40 pairs.
-    Raises SelectorError if a quantity or version on the left is compared with another type.
+    Each pair of items is charged: a list that contains the same list twice, 40 levels deep, has 2^40 pairs. Raises
+    SelectorError if a quantity or version on the left is compared with another type.
     """
     if left is None or right is None:
         return left is right
@@ -88,7 +90,7 @@ def equal(left: Value, right: Value, charge: Charge) -> bool:
 
 
 def different(left: Value, right: Value, charge: Charge) -> bool:
-    """`left != right`, which in CEL is no error even if `left == right` would be one."""
+    """`left != right`. In CEL this is not an error, even where `left == right` is one."""
     try:
         return not equal(left, right, charge)
     except SelectorError:
@@ -123,8 +125,8 @@ def keys(container: Mapping[Value, Value]) -> Iterator[Value]:
 
 
 def find(container: Value, key: Value) -> Optional:
-    """The value of a key or at an index, absent if there is none. Raises SelectorError if the container has neither
-    keys nor indexes.
+    """The value at a key or an index, absent if there is none. Raises SelectorError if the container has neither keys
+    nor indexes.
     """
     if isinstance(container, tuple):
         if type(key) is float and key.is_integer():
@@ -141,7 +143,7 @@ def find(container: Value, key: Value) -> Optional:
 
 
 def get(container: Value, key: Value) -> Value:
-    """The value of a key or at an index. Raises SelectorError if there is none."""
+    """The value at a key or an index. Raises SelectorError if there is none."""
     found = find(container, key)
     if not found.present:
         said = "index out of bounds" if isinstance(container, tuple) else "no such key"
@@ -169,7 +171,9 @@ def contains(container: Value, value: Value, charge: Charge) -> bool:
 
 
 def arithmetic(sign: str, left: Value, right: Value) -> Value:
-    """Sum, difference, product, quotient or remainder of two numbers of one type, or a sum of texts or of lists."""
+    """Sum, difference, product, quotient or remainder of two numbers of the same type, or the concatenation of two
+    texts or lists.
+    """
     kinds = (type(left), type(right))
     if kinds == (int, int):
         return _integers(sign, left, right)

@@ -1,7 +1,7 @@
-"""Regular expressions in linear time: a pattern is a graph of states that are all followed at once.
+"""Regular expressions in linear time: a pattern is a graph of states, and all reachable states are followed at once.
 
-Invariant: no backtracking, so no pattern takes more than (characters) × (states) steps. The grammar is that of RE2
-without flags, Unicode properties and named classes, for which UnknownToSelectors is raised.
+Invariant: no backtracking, so no pattern takes more than (characters) × (states) steps. The grammar is RE2's without
+flags, Unicode properties and named classes; these raise UnknownToSelectors.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ def _inverse(ranges: Ranges) -> Ranges:
 class Pattern:
     """A compiled pattern.
 
-    `size` counts its states, the transitions between them, and the parts of the pattern, some of which have no state.
-    `takes[state]` has the bounds of the character ranges that lead to `then[state]`. A state without ranges goes to
-    `skips[state]` without a character, if its `guard` holds.
+    `size` counts the states, the transitions between them, and the parts of the pattern, including parts without a
+    state. `takes[state]` has the bounds of the character ranges that lead to `then[state]`. A state without ranges goes
+    to `skips[state]` without reading a character, if its `guard` holds.
     """
 
     def __init__(self, source: str) -> None:
@@ -257,9 +257,7 @@ class Pattern:
         return self._escaped() if character == "\\" else ((ord(character), ord(character)),)
 
     def found(self, text: str, charge: Callable[[int], None]) -> bool:
-        """Whether the pattern matches some part of the text; `charge` receives the number of steps for each
-        character.
-        """
+        """Whether the pattern matches any part of the text. `charge` receives the steps for each character."""
         states: set[int] = set()
         for at in range(len(text) + 1):
             # The start is added at each character: an unanchored match may begin anywhere.

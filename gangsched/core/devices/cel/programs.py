@@ -1,6 +1,7 @@
 """Selectors as closures, compiled once and evaluated for each kind of device.
 
-Invariant: the parts of a device that a selector reads are known in advance; equal values of `reads` give equal answers.
+Invariant: the parts of a device that a selector reads are known when it is compiled; devices with equal values of these
+parts get equal answers.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Cached answers of selectors about devices, by the parts of a device that a selector reads.
+"""Cached answers of selectors about devices, keyed by the parts of a device that the selector reads.
 
-Invariant: a selector is evaluated once for all devices that are equal in the parts it reads; a text is compiled once.
-Both caches are bounded: a full one is emptied.
+Invariant: a selector is evaluated once for all devices that are equal in these parts, and compiled once. Both caches
+are bounded: a full cache is cleared.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _ABSENT: Final = ("absent",)
 
 @dataclass(slots=True)
 class SelectorAnswers:
-    """Compiled selectors and their answers; `evaluations` counts the answers that were not cached."""
+    """Compiled selectors and their answers; `evaluations` counts cache misses."""
 
     evaluations: int = 0
     _programs: dict[str, Program | str] = field(default_factory=dict)
     _answers: dict[Hashable, Answer] = field(default_factory=dict)
 
     def unknown(self, source: str) -> str:
-        """The part of the selector that gangsched does not support, "" if it supports all."""
+        """The part of the selector that gangsched does not support, "" if it supports the whole selector."""
         program = self._program(source)
         return program if isinstance(program, str) else ""
 

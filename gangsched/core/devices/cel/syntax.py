@@ -39,7 +39,7 @@ class Variable(msgspec.Struct, frozen=True):
 
 
 class Select(msgspec.Struct, frozen=True):
-    """`operand.field`; `optional` for `operand.?field`, `test` within `has()`."""
+    """`operand.field`. `optional` is set for `operand.?field`, and `test` inside `has()`."""
 
     operand: Node
     field: str
@@ -48,7 +48,7 @@ class Select(msgspec.Struct, frozen=True):
 
 
 class Index(msgspec.Struct, frozen=True):
-    """`operand[key]`; `optional` for `operand[?key]`."""
+    """`operand[key]`. `optional` is set for `operand[?key]`."""
 
     operand: Node
     key: Node
@@ -79,19 +79,19 @@ class Conditional(msgspec.Struct, frozen=True):
 
 
 class ListOf(msgspec.Struct, frozen=True):
-    """A list; an item that is marked optional is left out if it has no value."""
+    """A list. An item that is marked optional is left out if it has no value."""
 
     items: tuple[tuple[Node, bool], ...]
 
 
 class MapOf(msgspec.Struct, frozen=True):
-    """A map. Each entry has a key, a value, and a mark if it is left out when it has no value."""
+    """A map. Each entry has a key, a value, and a mark; a marked entry is left out if it has no value."""
 
     entries: tuple[tuple[Node, Node, bool], ...]
 
 
 class Macro(msgspec.Struct, frozen=True):
-    """A macro over `source` with one variable; `condition` only for a `map` of three arguments."""
+    """A macro over `source` with one variable. Only a `map` with three arguments has a `condition`."""
 
     name: str
     source: Node

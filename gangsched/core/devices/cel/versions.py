@@ -1,6 +1,6 @@
 """Semantic versions and quantities as values of selectors, both exact and ordered.
 
-Invariant: equal values are equal objects and have equal hashes. A version's build metadata does not count.
+Invariant: equal values compare equal and have equal hashes. The build metadata of a version does not count.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LARGEST_INT: Final = 2**63 - 1
 
 @total_ordering
 class SemanticVersion(msgspec.Struct, frozen=True, gc=False):
-    """A version: `release` is major, minor and patch; `order` sorts as semver 2.0.0 does."""
+    """A version: `release` is major, minor and patch; `order` is a sort key in the order of semver 2.0.0."""
 
     release: tuple[int, int, int]
     order: tuple[tuple[int, int, str], ...]
@@ -65,10 +65,10 @@ def normalized(text: str) -> str:
 
 @total_ordering
 class Quantity(msgspec.Struct, frozen=True, gc=False):
-    """A Kubernetes quantity, exact, because no quantity is finer than a billionth.
+    """A Kubernetes quantity, stored exactly in billionths, the finest fraction of a quantity.
 
-    `computed`: it is the result of `add` or `sub`. Kubernetes can order such quantities, but does not find them equal
-    to others.
+    `computed`: the quantity is the result of `add` or `sub`. Such quantities can be ordered, but in Kubernetes they are
+    never equal to another quantity.
     """
 
     nanos: int
@@ -85,7 +85,7 @@ class Quantity(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def whole(self) -> bool:
-        """Whether it is an integer of 64 bits."""
+        """Whether the quantity is an integer of 64 bits."""
         return self.nanos % NANOS == 0 and abs(self.nanos) <= _LARGEST_INT * NANOS
 
     def as_int(self) -> int:

@@ -1,1 +1,1 @@
-"""The Filter plugins for claims (volumes, volume limits and devices), and what they have in common."""
+"""The Filter plugins for claims (volumes, volume limits and devices), and the code that they share."""

@@ -1,8 +1,8 @@
 """Devices for the claims of the pods that a plan places; a claim that several pods use gets its devices once.
 
-Invariant: a claim can be used on the nodes of all pods that share it. If its devices belong to one node, the pod placed
-first determines the node of the others; devices of pools that several nodes reach are chosen again for each pod that
-the plan places. The claim is allocated for the pod placed first. Undoing a move restores everything.
+Invariant: a claim must be usable on the nodes of all pods that share it. If its devices belong to one node, all pods
+that share it run on the node of the first one; devices of joint pools, which several nodes can use, are chosen again
+for each pod that the plan places. The claim is allocated for the pod placed first. Undoing a move restores everything.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def allocating(
     classes: Mapping[str, DeviceClass],
     consumer: GroupConsumer | None = None,
 ) -> Selection:
-    """The decision to allocate these devices to a claim; `required` selects the nodes that can use them, and `consumer`
-    is the PodGroup that the claim is reserved for, if not for the pod.
+    """The decision to allocate these devices to a claim. `required` selects the nodes that can use them. `consumer` is
+    the PodGroup that the claim is reserved for, None if it is reserved for the pod.
     """
     assert claim.asks is not None
     # The search names shares by request and number; the API wants a UUID, which must be the same in each attempt.
@@ -63,7 +63,7 @@ def allocating(
 def following(
     claim: ResourceClaim, required: tuple[NodeSelectorTerm, ...] | None, consumer: GroupConsumer | None = None
 ) -> Selection:
-    """The decision to let a pod use, and wait for, a claim whose devices are allocated for another pod."""
+    """The decision that a pod uses, and waits for, a claim whose devices are allocated for another pod."""
     return Selection(
         namespace=claim.namespace,
         name=claim.name,
@@ -103,8 +103,8 @@ INVALID_POOLS = "invalid resource pools were encountered"
 
 
 class WantedOnNodes(NamedTuple):
-    """`claims` of a pod for which devices are still to be chosen on `nodes`, None for all. `kind` is what they request,
-    None if the pod needs no devices there.
+    """A pod's `claims` for which devices are still to be chosen on `nodes`, None for all nodes. `kind` has their
+    requests, None if the pod needs no devices there.
     """
 
     nodes: Bools | None
@@ -112,16 +112,16 @@ class WantedOnNodes(NamedTuple):
     kind: DeviceKind | None
 
     def includes(self, node: int) -> bool:
-        """Whether the node is one of these."""
+        """Whether the node is one of `nodes`."""
         return self.nodes is None or bool(self.nodes[node])
 
 
 class WantedDevices(NamedTuple):
     """Devices that a pod needs, by node; it cannot use nodes outside `on`.
 
-    The rest is about shared claims that have devices already. `at` is the node of devices that belong to one node, None
-    for none, -1 for several. `required` are the nodes selected in earlier plans, and `other` the keys of claims that
-    can be used on other nodes, too.
+    The other fields are about shared claims that already have devices. `at` is the node to which these devices belong,
+    None for none, -1 for several nodes. `required` selects the nodes that can use devices chosen in earlier plans.
+    `other` are the keys of claims that can be used on further nodes, too.
     """
 
     on: tuple[WantedOnNodes, ...] = (WantedOnNodes(None, (), None),)
@@ -142,7 +142,7 @@ class _Move(NamedTuple):
 
 
 class ClaimDevices:
-    """Which claims of a plan's pods have devices, and on which node; `needs` looks up the requirements of a pod."""
+    """The claims of a plan's pods that have devices, and their nodes; `needs` looks up the requirements of a pod."""
 
     def __init__(
         self,
@@ -182,7 +182,7 @@ class ClaimDevices:
             self._devices.free(node, freed)
 
     def come_back(self, pod: Pod, node: int) -> None:
-        """Undo `go`."""
+        """Undo `go`: give the pod the devices that it had."""
         move = self._moves.pop(pod.uid)
         if move.is_placed:
             self._take(pod, node, move)
@@ -277,7 +277,7 @@ class ClaimDevices:
         return None if self._gone >= users else selection
 
     def wanted(self, pod: Pod) -> WantedDevices:
-        """Devices that a pod needs, except those of shared claims that have their devices already."""
+        """Devices that a pod needs; shared claims that already have devices are listed separately."""
         needs = self._needs(pod)
         if not needs.sharing:
             return WantedDevices(self._on_nodes(needs, needs.unallocated))
@@ -349,14 +349,14 @@ class ClaimDevices:
         return bool(self._placed)
 
     def places(self, pod: Pod) -> bool:
-        """Whether this plan placed the pod. Pods that were placed before have their decisions already."""
+        """Whether this plan placed the pod. Pods placed by earlier plans already have their decisions."""
         return pod.uid in self._placed
 
     # --- the decision -----------------------------------------------------------------------------------------------
 
     def decided(self, pod: Pod, node: str) -> tuple[Selection, ...] | None:
-        """The decisions about the unallocated claims of a pod that the plan placed on this node; None if no devices
-        were found within the plan's work.
+        """The decisions about the unallocated claims of a pod that the plan placed on this node; None if the plan found
+        no devices within its work.
 
         Devices are chosen once for all pods of the plan (`DeviceUse`).
         """
@@ -403,8 +403,8 @@ def _open(extended: OnNodes | None) -> ResourceClaim | None:
 
 
 def without_devices(nodes: Bools, devices: DeviceUse) -> Iterator[RefusedNodes]:
-    """The refusal of nodes that lack devices for a pod, worded as in kube-scheduler; only of nodes whose pools were
-    read.
+    """The refusal of nodes that lack devices for a pod, worded as in kube-scheduler. Only nodes whose pools were read
+    are refused.
     """
     invalid = devices.invalid
     yield RefusedNodes(INVALID_POOLS, nodes & invalid)

@@ -76,8 +76,8 @@ class ClaimNeeds:
 
 
 class NeedsOfPods:
-    """`claim_needs` of each pod, derived once: for 2,000 pods it takes half of a plan's work. `known` has them by the
-    owner and the claims.
+    """`claim_needs` of each pod, cached: for 2,000 pods it takes half of a plan's work. `known` has the results by
+    owner and claims.
     """
 
     __slots__ = ("_of_pod", "_storage", "_work", "known")
@@ -106,7 +106,7 @@ class NeedsOfPods:
 
 
 def claim_needs(pod: Pod, storage: Storage) -> ClaimNeeds:
-    """Look up the pod's claims and derive their requirements."""
+    """Look up the pod's claims, and derive what they require of a node."""
     found = [(use, storage.claims.get(use.key(pod.namespace))) for use in pod.claims if not use.device]
     claims = [claim for _, claim in found if claim is not None]
     own = [claim for use, claim in found if claim is not None and not use.ephemeral]
@@ -157,7 +157,7 @@ def _kind(claims: Sequence[ResourceClaim], storage: Storage) -> DeviceKind | Non
 
 
 def disk_of(claim: Claim, storage: Storage) -> Disk | None:
-    """The disk that is, or will be, attached for the claim; None if no CSI driver attaches one."""
+    """The disk that is, or will be, attached for the claim; None if the claim has no CSI driver."""
     volume = storage.volumes.get(claim.volume_name)
     if volume is not None:
         return (volume.driver, volume.handle) if volume.driver and volume.handle else None

@@ -1,4 +1,5 @@
-"""kube-scheduler's DynamicResources: the pod runs where its allocated devices are, or where others can be allocated.
+"""kube-scheduler's DynamicResources: the pod runs where its allocated devices are, or where devices can be allocated to
+it.
 
 Invariant: nothing is allocated here. Devices are chosen by `core.devices`, for all pods of a plan together.
 """
@@ -23,7 +24,7 @@ EXTENDED = "for extended resources"
 
 
 class DynamicResources(ClaimFilter):
-    """Nodes where the devices of all the pod's claims are, or can be, available."""
+    """Nodes where the devices of all the pod's claims are available or can be allocated."""
 
     lasting = True
 
@@ -99,10 +100,10 @@ def _lacking(wanted: WantedDevices, occupancy: Occupancy) -> Bools | None:
 
 
 def room_for_sharers(pod: Pod, count: int, room: Ints, occupancy: Occupancy) -> Ints:
-    """`room`, reduced to the nodes that fit most of the next `count` pods, which are equal to this one and may share
-    its claims.
+    """`room`, reduced to the nodes with room for most of the next `count` pods. These are equal to this pod and may
+    share its claims.
 
-    The first of these pods determines the node of all, or the nodes that can use the same devices.
+    The first of these pods determines the node of all others, or the nodes that can use the same devices.
     """
     wanted, sharers = occupancy.storage.wanted(pod), min(count, occupancy.storage.shares(pod))
     # The node is determined already.

@@ -1,7 +1,8 @@
-"""Claims for extended resources that a DeviceClass serves: what a pod's claim requests on each node.
+"""Claims for extended resources that a DeviceClass serves: the requests of a pod's claim on each node.
 
-Invariant: a node that offers a resource by itself provides it, any other one through devices. So the claim differs by
-node, and on a node that offers all of them the pod needs none. kube-scheduler (1.36) forms the claim by node as well.
+Invariant: a node that offers an extended resource itself provides it; on other nodes, devices provide it. So the claim
+differs by node, and on a node that offers all of the resources the pod needs no claim. kube-scheduler 1.36 also creates
+the claim according to the node.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ Served = tuple[tuple[ExtendedResource, str], ...]
 
 
 class ExtendedNeed(NamedTuple):
-    """What a pod needs for its extended resources; `claim` was created by an earlier attempt, None for none."""
+    """Extended resources that a pod needs. `claim` is the one that an earlier attempt created, None for none."""
 
     namespace: str
     name: str
@@ -36,7 +37,7 @@ class ExtendedNeed(NamedTuple):
 
 
 class OnNodes(NamedTuple):
-    """The claim `made` on these nodes, None if the pod needs none there; `claim` is what devices are chosen for."""
+    """The claim `made` for these nodes, None if the pod needs none there; devices are chosen for `claim`."""
 
     nodes: Bools
     claim: ResourceClaim | None = None
@@ -44,7 +45,7 @@ class OnNodes(NamedTuple):
 
 
 def extended_need(pod: Pod, use: ClaimUse, storage: Storage) -> ExtendedNeed:
-    """The extended resources of a pod that a DeviceClass serves, and the claim for them if it exists already."""
+    """The extended resources of a pod that a DeviceClass serves, and the claim for them if it already exists."""
     classes: Mapping[str, str] = storage.allocator.extended if storage.allocator is not None else {}
     served = tuple((each, classes[each.name]) for each in pod.shape.extended if each.name in classes)
     return ExtendedNeed(pod.namespace, use.name, served, storage.devices.get(use.key(pod.namespace)))
@@ -52,13 +53,13 @@ def extended_need(pod: Pod, use: ClaimUse, storage: Storage) -> ExtendedNeed:
 
 @dataclass(slots=True, eq=False)
 class ExtendedClaims:
-    """The claims by node; `masks[name][n]`: node `n` does not offer the resource by itself."""
+    """Claims by node. `masks[name][n]`: node `n` does not offer the resource `name` itself."""
 
     table: NodeTable
     masks: Mapping[str, Bools]
 
     def by_node(self, need: ExtendedNeed) -> Iterator[OnNodes]:
-        """Disjoint sets of nodes that together cover all nodes the pod can run on, with the claim on each."""
+        """Yield disjoint sets of nodes with the claim there; together they cover all nodes where the pod can run."""
         for nodes, served in self._parted(need.served):
             claim = need.claim
             if not served:

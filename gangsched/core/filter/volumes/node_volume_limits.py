@@ -27,7 +27,7 @@ class NodeVolumeLimits(ClaimFilter):
             yield RefusedNodes(REFUSED, room < 1)
 
     def room(self, pod: Pod, occupancy: Occupancy) -> Ints | None:
-        """`room[node]`: additional pods with such volumes of their own; None if no limit is declared.
+        """`room[node]`: number of further pods with volumes like these that fit; None if no node declares a limit.
 
         Exact for one pod; for several pods only if they share no volume.
         """

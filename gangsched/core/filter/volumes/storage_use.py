@@ -1,7 +1,7 @@
-"""Storage in use while one plan is made, and the volumes picked for unbound claims.
+"""Storage in use while a plan is made, and the volumes picked for unbound claims.
 
-Invariant: it starts from the snapshot's storage and follows every pod with claims that is placed or removed; undoing a
-move restores everything, including the picked volumes. Nothing is computed before the first pod with claims.
+Invariant: usage starts from the snapshot's storage and follows every pod with claims that is placed or removed; undoing
+a move restores everything, including the picked volumes. Nothing is computed before the first pod with claims.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PickedByNode = dict[int, Volume]
 
 @dataclass(frozen=True, slots=True)
 class Matching:
-    """For one pod, by the key of each unbound claim: the volume picked on each node.
+    """For one pod: the volume picked for each unbound claim, by claim key and node.
 
     `allowed[node]`: all these claims can be satisfied on the node.
     """
@@ -45,7 +45,8 @@ class Matching:
 
 @dataclass(slots=True)
 class Taken:
-    """What the plan has taken: pods by claim, claims by picked volume, and nodes by claim to be provisioned.
+    """Claims and volumes that the plan has taken: pods by claim, claims by picked volume, nodes by claim to be
+    provisioned.
 
     `volume_of[claim]` is the inverse of `volumes`. `attached[disk][node]` counts the pods that use a disk on a node,
     and `counts[driver][node]` the distinct disks attached.
@@ -59,7 +60,7 @@ class Taken:
     counts: dict[str, Ints] = field(default_factory=dict)
 
     def select(self, selected: tuple[Selection, ...], sign: int) -> None:
-        """Mark the volumes picked for a pod as used (+1) or free (-1)."""
+        """Mark the volumes picked for a pod as taken (+1) or free (-1)."""
         for each in selected:
             for name, value, given in (
                 (each.volume, each.key, self.volumes),
@@ -83,7 +84,8 @@ class StorageUse:
     """Claims in use, volumes picked and disks attached at this point of the plan.
 
     `needs` looks up the requirements of a pod's claims, and `reachable` the nodes that match terms. Both are separate
-    objects: with bound methods each plan would be a reference cycle, and collecting 50 of them takes as long as a plan.
+    objects: with bound methods each plan would be a reference cycle, and collecting 50 such plans takes as long as
+    making one.
     """
 
     def __init__(
@@ -138,7 +140,7 @@ class StorageUse:
             self.claim_devices.come_back(pod, node)
 
     def selected(self, pod: Pod) -> tuple[Selection, ...]:
-        """Volumes picked for a pod that this plan placed."""
+        """Volumes picked for a pod that this plan placed; empty for any other pod."""
         return self._selected.get(pod.uid, ()) if pod.claims else ()
 
     @cached_property
@@ -201,18 +203,18 @@ class StorageUse:
     # --- devices ----------------------------------------------------------------------------------------------------
 
     def allocated(self, pod: Pod, node: str) -> tuple[Selection, ...] | None:
-        """The decisions about the claims of a pod that the plan placed on this node; None if no devices were found
-        within the plan's work.
+        """The decisions about the claims of a pod that the plan placed on this node; None if the plan found no devices
+        within its work.
         """
         decided = None if self.claim_devices is None else self.claim_devices.decided(pod, node)
         return None if decided is None else self.selected(pod) + decided
 
     def wanted(self, pod: Pod) -> WantedDevices:
-        """Devices that a pod needs, except those of shared claims that have their devices already."""
+        """Devices that a pod needs; shared claims that already have devices are listed separately."""
         return WantedDevices() if self.claim_devices is None or not pod.claims else self.claim_devices.wanted(pod)
 
     def with_devices(self, pod: Pod, room: Ints) -> Ints:
-        """`room`, reduced to the number of such pods for which each node has the devices that they need there."""
+        """`room`, reduced on each node to the number of such pods for which the node has devices."""
         wanted, devices = self.wanted(pod), self.devices
         for each in wanted.on if devices is not None else ():
             if devices is None or (each.kind is None and not wanted.other):
@@ -233,15 +235,15 @@ class StorageUse:
     # --- what pods need ---------------------------------------------------------------------------------------------
 
     def derives_with(self, other: StorageUse) -> None:
-        """Share cached requirements of claims with the storage of another ledger of the same plan."""
+        """Share the cached claim requirements of another ledger of the same plan."""
         self.needs.known = other.needs.known
 
     def serial(self, pod: Pod) -> bool:
-        """Whether placing such a pod may change which nodes the next one may use, apart from node limits."""
+        """Whether placing such a pod may change the nodes that the next one may use, apart from volume limits."""
         return self._is_special(pod) or self.is_joint(pod)
 
     def is_joint(self, pod: Pod) -> bool:
-        """Whether the pod's claims may use devices of pools that several nodes reach."""
+        """Whether the pod's claims may use devices of pools that several nodes can use."""
         devices = self.devices
         if devices is None or not pod.claims:
             return False
@@ -256,7 +258,7 @@ class StorageUse:
         return bool(needs.exclusive) or is_shared or any(map(self._own, needs.unbound))
 
     def pinned(self, pod: Pod) -> bool:
-        """Whether volumes that exist or are being provisioned determine where a pod can run."""
+        """Whether existing volumes, or volumes being provisioned, determine where a pod can run."""
         if not pod.claims:
             return False
         needs = self.needs(pod)
@@ -303,7 +305,7 @@ class StorageUse:
     # --- volumes for unbound claims ---------------------------------------------------------------------------------
 
     def matching(self, needs: ClaimNeeds) -> Matching:
-        """Nodes on which every unbound claim can get a volume now, and which volume."""
+        """The nodes on which every unbound claim can get a volume now, and the volume picked for each claim there."""
         known = self._matchings.get(needs)
         if known is not None and known[0] == self._version:
             return known[1]

@@ -18,7 +18,7 @@ NO_VOLUME = "node(s) unavailable due to one or more pvc(s) bound to non-existent
 
 
 class VolumeBinding(ClaimFilter):
-    """Nodes where every claim has, or can get, its volume."""
+    """Nodes where every claim has its volume or can get one."""
 
     several_reasons = True
 

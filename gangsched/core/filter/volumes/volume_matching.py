@@ -1,4 +1,5 @@
-"""Which volumes an unbound claim can be bound to, and on which nodes: the rules of the PersistentVolume controller.
+"""The volumes that an unbound claim can be bound to, and on which nodes, by the rules of the PersistentVolume
+controller.
 
 Invariant: nothing is reserved here. CSIStorageCapacity is ignored, and in-tree volumes are not translated to CSI.
 """
@@ -15,9 +16,7 @@ from gangsched.model.storage import NO_PROVISIONER, Claim, StorageClass, Volume
 
 
 def reachable(required: tuple[NodeSelectorTerm, ...] | None, table: NodeTable) -> Bools:
-    """`reachable[node]`: the volume's node affinity matches the node. Only labels are compared,
-    never the node's name.
-    """
+    """`reachable[node]`: the volume's node affinity matches the labels of the node; the node's name is not compared."""
     if required is None:
         return table.everywhere()
     # kube-scheduler compares volumes with the labels of a node object that has no name.
@@ -38,10 +37,10 @@ def provisionable(known: StorageClass | None, table: NodeTable) -> Bools:
 
 
 def candidates(claim: Claim, volumes: Iterable[Volume], taken: Mapping[str, str]) -> list[Volume]:
-    """Volumes that the claim can be bound to, smallest first; a volume that is reserved for the claim is the only
+    """Volumes that the claim can be bound to, smallest first. If a volume is reserved for the claim, it is the only
     candidate.
 
-    `volumes` are those of the claim's class; `taken` maps each volume picked in this plan to its claim's key.
+    `volumes` are the volumes of the claim's class; `taken` maps each volume picked in this plan to its claim's key.
     """
     suitable = [each for each in volumes if taken.get(each.name, claim.key) == claim.key and _suits(claim, each)]
     kept = next((each for each in suitable if each.claim is not None and each.claim.means(claim)), None)

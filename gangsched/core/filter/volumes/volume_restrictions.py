@@ -17,7 +17,7 @@ REFUSED = (
 
 
 class VolumeRestrictions(ClaimFilter):
-    """All nodes; none while another pod uses the claim."""
+    """All nodes, or none while another pod uses the claim."""
 
     def refusals(self, pod: Pod, occupancy: Occupancy) -> Iterator[RefusedNodes]:
         if pod.claims and any(map(occupancy.storage.in_use, occupancy.storage.needs(pod).exclusive)):

@@ -1,6 +1,6 @@
-"""kube-scheduler's VolumeZone: zone and region labels of bound volumes must match those of the node.
+"""kube-scheduler's VolumeZone: the zone and region labels of bound volumes must match the node's labels.
 
-A node without any such label may use every volume. A volume's beta label also matches the node's new one.
+A node without zone and region labels may use every volume. A volume's beta label also matches the GA label of the node.
 """
 
 from __future__ import annotations
