@@ -1,6 +1,6 @@
-"""Equal single pods that follow each other in the queue: one preemption attempt is made for many of them.
+"""Equal single pods that follow each other in the queue share one preemption attempt.
 
-Invariant: each pod gets a node and its own victims; no victim belongs to two groups. Otherwise each of thousands of
+Invariant: each pod gets a node and its own victims; no victim belongs to two groups. Without this, each of thousands of
 equal pods would make an attempt, which costs the plan a millisecond per node and running pod.
 """
 
@@ -27,7 +27,7 @@ def is_single(group: Group) -> bool:
 
 
 def alike_behind(group: Group, behind: Sequence[Group]) -> list[Group]:
-    """The groups in `behind` up to the first that is not a single pod equal to that of `group`."""
+    """The groups at the beginning of `behind` that are single pods equal to the pod of `group`."""
     pod = group.gangs[0].pending[0]
 
     def asks_the_same(other: Group) -> bool:
@@ -41,7 +41,7 @@ def alike_behind(group: Group, behind: Sequence[Group]) -> list[Group]:
 
 
 def together(preemptors: Sequence[Preemptor]) -> Preemptor:
-    """Merge the preemptors into one that needs the pods of all of them."""
+    """Merge the preemptors into one that needs all of their pods."""
     first = preemptors[0]
     (gang,) = first.gangs
     gang = replace(gang, pending=tuple(pod for each in preemptors for pod in each.pods))
@@ -52,8 +52,9 @@ def together(preemptors: Sequence[Preemptor]) -> Preemptor:
 def shares(found: Found, preemptors: Sequence[Preemptor]) -> list[Found] | None:
     """The part of the result `found` for each preemptor; None if it cannot be divided.
 
-    On each node, the last preemptors get victims until they have enough for their pods, and the first ones the free
-    room. The first ones also wait for the victims of the others, so that no victim is counted twice (V10).
+    On each node, the last preemptors get victims until they have enough room for their pods, and the first preemptors
+    get the free room. The first preemptors also wait for the victims of the others, so that no victim is counted twice
+    (V10).
     """
     chosen = found.candidate
     if chosen is None:

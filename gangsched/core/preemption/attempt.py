@@ -1,5 +1,5 @@
-"""One attempt to preempt for one group: by waiting for terminating pods, else by releasing holds, else by evicting
-the cheapest victims (V3-V9).
+"""One attempt to preempt for one group. In this order, it waits for terminating pods, releases holds, or evicts the
+cheapest victims (V3-V9).
 
 Invariant: victims are chosen only if, on the plan's ledger, every gang of the group then reaches Permit. The attempt
 leaves the ledger exactly as it was, whatever its result.
@@ -34,9 +34,9 @@ LEVELS = 4
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Room for the needed members: their nodes, the victims, and the groups that release their holds.
+    """Room for the needed members: their nodes, the victims, and the groups that must release their holds.
 
-    `awaited`: pods that terminate anyway and must be gone before the members can be bound.
+    `awaited`: terminating pods must be gone before the members can be bound.
     """
 
     placements: tuple[Placement, ...]
@@ -89,8 +89,8 @@ class Attempt:
             return self._take(sums)
 
     def take_overdue(self, uids: Set[str]) -> Found | None:
-        """Room after evicting some of these groups, each as a whole; None if evicting all of them does not suffice
-        (H11).
+        """Room after evicting as few as possible of these groups, each as a whole; None if evicting all of them does
+        not suffice (H11).
         """
         columns = self.columns
         theirs = np.fromiter((columns.running[i].pod.uid in uids for i in range(len(columns.running))), dtype=np.bool_)
@@ -238,7 +238,7 @@ BISECTIONS = 4
 
 
 def obstacle(regions: Regions, settings: PreemptionSettings) -> NotHelpful:
-    """Return what prevents a helpful preemption: young pods, then other schedulers, else too little room."""
+    """The obstacle to preemption: young pods, otherwise pods of other schedulers, otherwise too little room."""
     columns, sums = regions.columns, regions.everywhere.sums
     if (columns.young & ~columns.foreign & ~columns.spared).any() and regions.among(~columns.foreign).levels():
         return _young(regions, settings)

@@ -1,6 +1,6 @@
-"""PodDisruptionBudgets: how many pods each may still lose (V7).
+"""PodDisruptionBudgets: the number of disruptions that each one still allows (V7).
 
-Invariant: a budget is charged for all units of a decision and for all decisions in progress whose evictions the API
+Invariant: a budget is charged for all units of a decision, and for all decisions in progress whose evictions the API
 server has not counted yet. Pods in phase Pending do not count against a budget, as in the eviction API.
 """
 
@@ -22,7 +22,7 @@ class Budgets:
     """
 
     def __init__(self, running: Running) -> None:
-        """The budgets as the API server has them, less what is under way."""
+        """Read the budgets as the API server reports them, less the evictions in progress."""
         index = {each.pod.uid: i for i, each in enumerate(running.pods)} if running.budgets else {}
         self.keys = [budget.key for budget in running.budgets]
         self.left = [budget.allowed for budget in running.budgets]
@@ -49,8 +49,8 @@ class Budgets:
         return [b for b, number in self.asked(pods).items() if number > max(0, self.left[b])]
 
     def most_broken(self, pods: Iterable[int]) -> tuple[str, int, int] | None:
-        """The budget that evicting all these pods would exceed by the most: its key, the disruptions it allows, and
-        those needed. None if none is exceeded.
+        """The budget that evicting all these pods would exceed by most, as (key, allowed disruptions, needed
+        disruptions). None if none is exceeded.
         """
         asked, left = self.asked(pods), self.left
         broken = [(asked[b] - left[b], self.keys[b], left[b], asked[b]) for b in self.broken(pods)]
@@ -64,7 +64,7 @@ class Budgets:
     def admit(
         self, units: Sequence[int], pods_of: Callable[[Sequence[int]], Sequence[int]], first_core: int, work: Work
     ) -> list[int]:
-        """Units that may be evicted together in this order; a unit that would violate a budget is skipped.
+        """The units that may be evicted together, tried in this order; a unit that would violate a budget is skipped.
 
         A pod shared by two units counts once. Units below `first_core` are single pods. Raises OutOfWork.
         """

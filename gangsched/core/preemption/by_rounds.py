@@ -1,8 +1,9 @@
-"""Choose victims by rounds if sums do not suffice: for members of several shapes, or filters that read other pods (V9).
+"""Choose victims by rounds where sums do not suffice: for members of several shapes, or if filters read other pods
+(V9).
 
-Invariant: a round permitted the candidate, and if any unit of it stayed, the members would no longer be permitted. If
-sums refute a candidate, no round is run. When the plan has no rounds left, or little work, the next plan continues from
-the known results (V25); each plan finishes at least one region, or makes progress in one.
+Invariant: a round permitted the members without the candidate's pods, and would not permit them if any unit of it
+stayed. If sums refute a candidate, no round is run. When the plan has no rounds or too little work left, the next plan
+continues from the known results (V25); each plan finishes at least one region, or makes progress in one.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ GIVEN_UP = "given up"
 
 @dataclass(eq=False)
 class TrialRounds:
-    """The rounds of one attempt: whether its members would be permitted once some of the running pods are gone."""
+    """The rounds of one attempt. Each tests whether the members would be permitted if some running pods were gone."""
 
     preemptor: Preemptor
     columns: RunningColumns
@@ -42,7 +43,9 @@ class TrialRounds:
     most_expensive: int = 0
 
     def placed(self) -> tuple[Placement, ...] | None:
-        """Places that a round finds on the ledger as it is, and reserves; None if it does not permit the members."""
+        """Run a round on the ledger as it is, and reserve the places that it finds; None if it does not permit the
+        members.
+        """
         self.made += 1
         before = self.ledger.work.used
         trial, _ = rounds.run_round(self.preemptor.group, self.preemptor.gangs, self.ledger)
@@ -52,14 +55,14 @@ class TrialRounds:
 
     @contextmanager
     def without(self, pods: Sequence[int]) -> Iterator[tuple[Placement, ...] | None]:
-        """Places once `pods` are gone, reserved inside the context only."""
+        """Inside the context, reserve the places that a round finds once `pods` are gone; None as for `placed`."""
         running = self.columns.running
         with self.ledger.tentative():
             self.ledger.move([(running[i].pod, running[i].node) for i in pods], -1)
             yield self.placed()
 
     def places(self, pods: Sequence[int]) -> tuple[Placement, ...] | None:
-        """Places once `pods` are gone; nothing stays reserved."""
+        """The places that a round finds once `pods` are gone; nothing stays reserved."""
         with self.without(pods) as placed:
             return placed
 
@@ -70,14 +73,14 @@ class TrialRounds:
 
     @property
     def have_work(self) -> bool:
-        """Whether the plan has work left for another round, and for finding out who is held back meanwhile."""
+        """Whether the plan has work left for another round, and for the hold-backs that follow from its result."""
         return self.ledger.work.left > LEFT_OVER + 2 * self.most_expensive
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Probe:
-    """A search at one priority `level`; a plan runs further rounds only while they `may_go_on`, and once it has come
-    further than the last plan, only while they `have_work` left.
+    """A search at one priority `level`. A plan runs further rounds only while they `may_go_on`; once it has made more
+    progress than the last plan, only while they also `have_work` left.
     """
 
     regions: Regions
@@ -94,9 +97,7 @@ class Probe:
     known: NotHelpful | None = None
 
     def choose(self) -> PreemptionCandidate | NotHelpful | None:
-        """The units to evict; None if there are none; Obstacle.LATER if no rounds are left before the choice is
-        minimal.
-        """
+        """The units to evict. None if none suffice; Obstacle.LATER if rounds run out before the choice is minimal."""
         for region in self.regions.tried(self.level, closely=self.closely):
             name = f"{self.name} {region.name}"
             if name in self.passed:

@@ -1,9 +1,8 @@
-"""The running pods as columns with one entry per pod.
+"""The running pods as columns, with one entry per pod.
 
-Invariant: the columns are kept from plan to plan as a table, and only changed pods are read again; a table depends on
-the pods only, and the previous table only saves work. The columns of a plan are the same for each of its preemptors,
-except that each decision adds its victims to the leaving pods. `units` decides which pods may be victims of which
-preemptor.
+Invariant: the columns are cached across plans as a table, and only changed pods are read again. A table depends on the
+pods only; the previous table only saves work. All preemptors of a plan use the same columns, except that each decision
+adds its victims to the leaving pods. `units` decides which pods may be victims of a preemptor.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ NAMES_MORE = 100
 
 
 class PodRows(NamedTuple):
-    """Columns read from the pods, `row[i]` from pod `i`. Nodes, gangs, schedulers and shapes are numbers of `Names`."""
+    """Columns read from the pods: `row[i]` is from pod `i`. Nodes, gangs, schedulers, shapes are numbers of `Names`."""
 
     node: Ints
     gang: Ints
@@ -70,7 +69,7 @@ class PodRows(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Names:
-    """Names seen so far, numbered, and what the shapes request of each resource that was asked about."""
+    """Names seen so far, numbered, and the requests of the shapes for each resource looked up so far."""
 
     nodes: dict[str, int] = field(default_factory=dict)
     gangs: dict[str, int] = field(default_factory=dict)
@@ -93,7 +92,7 @@ class Names:
 class PodTable:
     """The `rows` of `pods`, whose names are numbers of `names`.
 
-    `marks` are the pods' versions; the table kept for the next plan has only these and no pods, so that it keeps no
+    `marks` are the pods' versions. The table for the next plan has only the marks and no pods, so that it keeps no
     deleted pod alive. `names_at_first` is the number of names when a table was last built from scratch.
     """
 
@@ -104,7 +103,7 @@ class PodTable:
     rows: PodRows
 
     def ordinals(self, of: Ints) -> Ints:
-        """Numbers at the end of these pods' names, as in indexed Jobs; 0 without one."""
+        """Numbers at the end of these pods' names, as in indexed Jobs; 0 for a name without one."""
         # Read on demand, since few pods' ordinals are ever needed; the row keeps them for later plans.
         column = self.rows.ordinal
         unread = of[column[of] == UNREAD]
@@ -116,13 +115,13 @@ class PodTable:
 
 
 class PodTableCache:
-    """The table of the last plan, without its pods."""
+    """The table of the last plan, without its pods, as the starting point of the next table."""
 
     def __init__(self) -> None:
         self.last: PodTable | None = None
 
     def table(self, running: Running) -> PodTable:
-        """The table of the running pods; those that are in the last one are not read again."""
+        """The table of the running pods; pods whose rows are in the last table are not read again."""
         pods = running.pods
         marks = np.fromiter(map(_MARK, pods), dtype=np.int64, count=len(pods))
         made = _after(self.last, pods, marks) if self.last is not None else None
@@ -140,7 +139,7 @@ class PodTableCache:
 class Departed:
     """Pods that count as gone: `pods[i]` on node `nodes[i]`, and their total `amounts[r][n]`.
 
-    `claiming` are the indices of those with claims.
+    `claiming` are the indices of the pods with claims.
     """
 
     pods: tuple[Pod, ...]
@@ -252,7 +251,7 @@ class RunningColumns:
         return found.reshape(len(names), len(shape))
 
     def gone(self, ledger: Ledger) -> Departed:
-        """The leaving pods, which every attempt first removes from `ledger`."""
+        """The leaving pods, which every attempt first removes from the `ledger`."""
         # Summed once per plan; each decision then adds its victims, since a wave makes a hundred decisions per plan.
         if self._gone is None:
             nothing = np.zeros((len(ledger.resources), len(ledger.table)), dtype=np.int64)
@@ -271,7 +270,7 @@ class RunningColumns:
         )
 
     def leaving_on(self, nodes: Set[int]) -> defaultdict[int, list[int]]:
-        """The pods that leave each of the `nodes`."""
+        """The leaving pods on each of the `nodes`."""
         there: defaultdict[int, list[int]] = defaultdict(list)
         leaving = np.flatnonzero(self.leaving)
         for i, node in zip(leaving.tolist(), self.node[leaving].tolist(), strict=True):

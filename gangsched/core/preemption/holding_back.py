@@ -1,7 +1,8 @@
-"""Nodes on which lower-priority groups are held back for a group that may preempt there (V27).
+"""Nodes on which lower-priority groups are held back, because a group may preempt there (V27).
 
-Invariant: a lower-priority pod that started there now would be evicted as soon as the group can preempt. No group is
-held back for a group that the nodes could not hold even if they were empty, or that may not preempt.
+Invariant: a lower-priority pod that starts on such a node now would be evicted as soon as the group can preempt.
+Lower-priority groups are not held back for a group that may not preempt, or that would not fit even if the nodes were
+empty.
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ SOON = frozenset({Obstacle.TOO_LITTLE, Obstacle.TOO_YOUNG, Obstacle.BACK_OFF, Ob
 
 
 def preempts_soon(group_id: str, found: NotHelpful, before: HeldBack | None) -> bool:
-    """Whether other groups are held back for the group; while a search for victims goes on, as they were `before`.
+    """Whether lower-priority groups are held back for the group. While a search for victims is unfinished, this stays
+    as it was `before`.
 
-    A search alone does not hold groups back: if its result opened the nodes again, this would wake the group up, which
-    would start another search, and so on.
+    A new search does not hold groups back. Otherwise, if its result opened the nodes again, this would wake up the
+    group, which would start another search, and so on.
     """
     if found.why is Obstacle.LATER:
         return before is not None and before.group == group_id
@@ -29,7 +31,7 @@ def preempts_soon(group_id: str, found: NotHelpful, before: HeldBack | None) -> 
 
 
 def wanted(preemptor: Preemptor, ledger: Ledger) -> tuple[str, ...]:
-    """Nodes that could hold members if they were empty; empty if all these nodes together could not hold the group."""
+    """Nodes that could hold members if they were empty; none if all these nodes together could not hold the group."""
     sums = NeededSums.of(preemptor, ledger)
     if sums is None:
         return ()

@@ -1,8 +1,8 @@
-"""Numbers of pods, gangs and nodes in preemption: every trick with a missing index is here, with its reason.
+"""Numbers of pods, gangs and nodes in preemption. All uses of a missing index are here, each with its reason.
 
-Pods, gangs, cores and nodes are numbers, so that thousands of them are compared by column. One convention holds in all
-of preemption: what is missing has the number `NONE`, which as an index reads the last entry of an array. Such arrays
-are `padded` by one entry for it.
+Pods, gangs, cores and nodes are numbers, so that thousands of them are compared by column. In all of preemption, `NONE`
+is the number of a missing item. As an index, `NONE` reads the last entry of an array; such arrays are `padded` by one
+entry for it.
 """
 
 from __future__ import annotations
@@ -35,25 +35,25 @@ def bools(values: Sequence[bool]) -> Bools:
 
 
 def padded(size: int, fill: int) -> Ints:
-    """`size` entries and one more, which `NONE` reads; all are `fill`."""
+    """An array of `size` entries, and one more entry for `NONE`; all are `fill`."""
     return np.full(size + 1, fill, dtype=np.int64)
 
 
 def lookup(values: npt.NDArray[Scalar], numbers: Ints | Codes, *, none: int | bool) -> npt.NDArray[Scalar]:
-    """`values[numbers[i]]`, and `none` where the number is `NONE`."""
+    """`values[numbers[i]]`, or `none` if the number is `NONE`."""
     found: npt.NDArray[Scalar] = np.append(values, values.dtype.type(none))[numbers]
     return found
 
 
 def by_gang(values: Bools, gang: Ints, *, plain: bool = False) -> Bools:
-    """`values[gang[i]]`, `plain` for plain pods, and False for pods of unknown gangs."""
+    """`values[gang[i]]` for each pod; `plain` for plain pods, and False for pods of unknown gangs."""
     # UNKNOWN and PLAIN, -2 and -1, read the last two entries.
     found: Bools = np.append(values, (False, plain))[gang]
     return found
 
 
 def highest(values: Ints, at: Ints, number: int) -> Ints:
-    """`highest[k]`: the highest `values[i]` for which `at[i]` is `k`, and at least 0."""
+    """`highest[k]`: the highest `values[i]` with `at[i]` equal to `k`, and at least 0."""
     found, counts = np.zeros(number, dtype=np.int64), values > 0
     # Of waits there are mostly none that count, and `maximum.at` costs what a sort does.
     if counts.any():

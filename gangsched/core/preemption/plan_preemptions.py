@@ -1,6 +1,6 @@
-"""Preemption within a plan: which group preempts, and how the result changes verdict and ledger (V10, V15).
+"""Preemption within a plan: which group preempts, and how the result changes the verdict and the ledger (V10, V15).
 
-Invariant: a group preempts only after it was refused for room, and at most `per_cycle` groups do per plan. The
+Invariant: a group preempts only after it was refused for room, and at most `per_cycle` groups preempt per plan. The
 nominated members then occupy the ledger in addition to their victims, so no later group uses that room. If preemption
 does not help, only the verdict's text changes.
 """
@@ -97,9 +97,10 @@ class PlanPreemptions:
     def turn(
         self, group: Group, verdict: Verdict, holders: Sequence[Group], behind: Behind = lambda _: ()
     ) -> dict[str, Verdict]:
-        """Let a refused group preempt; return its verdict and those of `holders` that release their holds for it.
+        """Let a refused group preempt; return its verdict, and the verdicts of the groups in `holders` that release
+        their holds for it.
 
-        These include the verdicts of groups `behind` it that preempt together with it.
+        The result includes the verdicts of groups `behind` this group that preempt together with it.
         """
         self.alike = ()
         self._first = None if self.ledger.promises.end_hold_back(group.id) else self._first
@@ -271,7 +272,7 @@ class PlanPreemptions:
 
     @property
     def running(self) -> Running:
-        """Running pods, requested once per plan and only if a group preempts."""
+        """Running pods, requested once per plan and only when a group preempts."""
         if self._running is None:
             self._running = self.given.running(self.ledger.work.left)
             self.unpaid = self._running.units
@@ -402,7 +403,7 @@ def _as_of(verdict: Verdict, preemptor: Preemptor) -> Verdict:
 
 
 def not_done(group: Group, verdict: Verdict, why: Obstacle) -> Verdict:
-    """The refusal of a group for which preemption takes more work than is left, or than any plan has."""
+    """The refusal of a group whose preemption takes more work than is left, or than any plan has."""
     needed = sum(len(gang.pending) + len(gang.retry) for gang in group.gangs)
     return _in_vain(verdict, NotHelpful(why=why, needed=needed), group)
 

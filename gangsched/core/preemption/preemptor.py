@@ -1,7 +1,7 @@
 """The preemptor: the members that a refused group needs, and their preemption priority (V1, V2).
 
-Invariant: only members needed for a minimum preempt, with the lowest priority among them. Members above the minimum
-never preempt: they would be the first victims themselves.
+Invariant: only members needed for a minimum preempt, with the lowest priority among these members. Members above the
+minimum never preempt, because they would be the first victims themselves.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FOR_ROOM = frozenset({Reason.UNSCHEDULABLE, Reason.HOLDING})
 class Preemptor:
     """A group reduced to its needed members: only these are pending, and the group is Strict.
 
-    Victims have a priority below `right`. `never`: a needed member or a PodGroup has preemptionPolicy Never.
+    Victims must have a priority below `right`. `never`: a needed member or a PodGroup has preemptionPolicy Never.
     """
 
     group: Group
@@ -49,8 +49,8 @@ class Preemptor:
         return cls(group, below, pods, Counter(pod.shape for pod in pods), right, never)
 
     def with_weakest(self, found: NotHelpful, highest: int) -> NotHelpful:
-        """Set in `found` the name of the member that limits the preemption priority, if other members have a higher one
-        (V2).
+        """Add to `found` the name of the member that limits the preemption priority, if other members have a higher
+        priority (V2).
         """
         if found.why is not Obstacle.NOTHING_LOWER or self.right >= highest:
             return found
@@ -59,16 +59,14 @@ class Preemptor:
 
 
 def refused_for_room(verdict: Verdict) -> bool:
-    """Whether the group was refused for lack of room alone. A verdict that binds pods or releases holds is no such
-    refusal.
-    """
+    """Whether the group was refused only for lack of room. False if the verdict also binds pods or releases holds."""
     return verdict.reason in FOR_ROOM and bool(verdict.needs) and not (verdict.binds or verdict.releases)
 
 
 def preemptor_of(group: Group, verdict: Verdict, table: NodeTable) -> Preemptor | None:
-    """The needed members of a group that was refused for room; None if it needs none.
+    """The preemptor for the needed members of a group that was refused for room; None if no member is needed.
 
-    Placements that the verdict holds count as held (V16).
+    Members that the verdict places on hold count as held (V16).
     """
     gangs = tuple(_reduced(gang, group, verdict.holds, table) for gang in group.gangs)
     return Preemptor.of(replace(group, gangs=gangs)) if any(gang.pending for gang in gangs) else None

@@ -1,6 +1,7 @@
-"""Regions for preemption: required domains or the whole cluster, and single nodes that can hold all members (V9).
+"""Regions for preemption: the required domains or the whole cluster, and single nodes that can hold all members (V9).
 
-Invariant: every candidate suffices by sums and uses the lowest sufficient priority; the cheapest by V8 comes first.
+Invariant: every candidate suffices by sums and uses the lowest sufficient priority; the candidate that is cheapest by
+V8 comes first.
 """
 
 from __future__ import annotations
@@ -34,9 +35,10 @@ RECHECKED = 64
 
 @dataclass(frozen=True, eq=False)
 class Regions:
-    """Where one preemptor may get room, on a ledger without the pods that terminate anyway.
+    """Regions in which one preemptor may get room, on a ledger without the leaving pods.
 
-    Each required domain becomes a region when it is tried; the whole cluster if none is required.
+    Each required domain becomes a region when it is tried. If no domain is required, the whole cluster is the only
+    region.
     """
 
     preemptor: Preemptor
@@ -55,13 +57,13 @@ class Regions:
         return cls(preemptor, columns, units, DomainSums.of(preemptor.group, sums, ledger), everywhere)
 
     def among(self, allowed: Bools) -> Regions:
-        """The same regions with other evictable pods (`allowed`); the sums of free and requested amounts are reused."""
+        """The same regions with other evictable pods (`allowed`); the sums of free and requested amounts are shared."""
         units = Units.of(self.preemptor, self.columns, allowed)
         return replace(self, units=units, everywhere=replace(self.everywhere, units=units))
 
     @cached_property
     def least_victims(self) -> int:
-        """Lower bound of the number of victims, as if each freed as much as the largest."""
+        """Lower bound of the number of victims, computed as if each pod freed as much as the largest one."""
         region, domains = self.everywhere, self.domains
         most = np.zeros(domains.level.size, dtype=np.int64)
         for row in range(len(region.sums.names)):
@@ -72,8 +74,8 @@ class Regions:
         return int(most.min()) if most.size else 0
 
     def levels(self) -> list[int]:
-        """The priorities at which any region could have room if all units up to there are evicted, ascending; surplus
-        and budgets are ignored.
+        """The priorities at which some region could have room if all units up to that priority are evicted, ascending.
+        Surplus and budgets are ignored.
 
         A bisection; each step scans the columns once.
         """
@@ -100,8 +102,8 @@ class Regions:
     def candidates(self, level: int, *, breaking: bool = False) -> list[PreemptionCandidate]:
         """Sets of units of at most priority `level`, cheapest first; `breaking`: budgets may be violated.
 
-        Among equal sets the first one found comes first, so the eviction order within a gang takes precedence over the
-        node order.
+        Of sets with equal cost, the one that is found first comes first, so the eviction order within a gang takes
+        precedence over the node order.
         """
         made = self._candidates(level, breaking)
         if not breaking and self.columns.budgets.covering:
@@ -114,8 +116,8 @@ class Regions:
         return sorted(found.values(), key=lambda each: each.harm)
 
     def tried(self, level: int, *, closely: bool = False) -> Iterator[Region]:
-        """The regions that could hold the members, ordered by fewest stopped gangs, then least lost work; `closely`:
-        each followed by its single nodes that could hold all members.
+        """The regions that could hold the members, ordered by fewest stopped gangs, then by least lost work. With
+        `closely`, each region is followed by its single nodes that could hold all members.
         """
         could = np.flatnonzero(self.domains.enough(self.everywhere.without(self.units.could_go(level))))
         if could.size > 1:

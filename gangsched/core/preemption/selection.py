@@ -1,8 +1,8 @@
-"""Choosing victims within one region: the shortest sufficient prefix of the cheapest units, then sparing units (V8,
-V9).
+"""Choosing victims within one region: the shortest sufficient prefix of the cheapest units, from which redundant units
+are then spared (V8, V9).
 
-Invariant: by resource totals the victims suffice and none is redundant. Units that stop no gang are chosen first; the
-most expensive units are the first to be spared. Equal snapshots give equal choices.
+Invariant: by resource totals the victims suffice and none is redundant. Units that stop no gang are chosen first, and
+the most expensive units are spared first. Equal snapshots give equal choices.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NEVER = 2**62
 
 @dataclass(eq=False)
 class Region:
-    """A part of the cluster in which members that request `sums` need room."""
+    """A part of the cluster in which members with the requests `sums` need room."""
 
     units: Units
     sums: NeededSums
@@ -38,11 +38,11 @@ class Region:
     is_extra: bool = False
 
     def within(self, scope: Scope) -> Region:
-        """The part of the region inside a scope."""
+        """The part of the region that is inside a scope."""
         return Region(self.units, self.sums.within(scope), self.free, self.requests, scope.name)
 
     def without(self, gone: Bools) -> Ints:
-        """`free[r][n]` as if the pods for which `gone[i]` is true were gone."""
+        """`free[r][n]` as if the pods with `gone[i]` True were gone."""
         columns, nodes = self.units.columns, self.free.shape[1]
         pods = np.flatnonzero(gone & columns.on_node)
         where = columns.node[pods]
@@ -56,7 +56,7 @@ class Region:
 
         Cost is per pod or, with `by_node`, per node, for members that need nearly a whole node each. `breaking`:
         budgets may be violated. The result is minimal: if any victim were spared, there would be too little room, even
-        if members could use all of `outer`.
+        if the members could use all of `outer`.
         """
         ordered = self.ordered(level, by_node=by_node, breaking=breaking)
         length = self.shortest(ordered)
@@ -174,7 +174,7 @@ class Region:
 
     @cached_property
     def scarce(self) -> int:
-        """The resource that currently limits the number of members most."""
+        """The resource that currently limits the number of members the most."""
         ask = self.sums.asks[0]
         fits = [
             (int(np.maximum(self.free[row][ask.mask], 0).sum()) // amount, row)
@@ -230,14 +230,14 @@ def _never_falling(key: Ints, gang: Ints, in_gang: Bools) -> Ints:
 
 
 class Tally:
-    """Totals in plain integers, updated while victims are dropped from the set one by one. `spare[k]`: places for
-    members of kind k beyond the number needed.
+    """Totals in plain integers, updated when victims are spared one by one. `spare[k]`: number of places for members of
+    kind k beyond those needed.
 
-    Dropping one of a thousand victims costs a few additions instead of new sums over all nodes.
+    Sparing one of a thousand victims costs a few additions instead of new sums over all nodes.
     """
 
     def __init__(self, sums: NeededSums, free: Ints) -> None:
-        """`free[r][n]` is what is free when everything chosen is gone. Raises OutOfWork."""
+        """`free[r][n]` is the free room once all chosen victims are gone. Raises OutOfWork."""
         sums.charge(free)
         self._sums = sums
         self.free = free
@@ -250,8 +250,8 @@ class Tally:
         self._slices = [_Slices(sums, each, free, rooms) for each in sums.slices]
 
     def give_back(self, pods: Sequence[tuple[int, tuple[int, ...]]]) -> bool:
-        """Spare these pods, given as (node, requests), if enough is free without evicting them; return whether it
-        is.
+        """Spare these pods, given as (node, requests), if enough room is free without their eviction; return whether
+        they were spared.
         """
         after: dict[int, tuple[int, ...]] = {}
         for node, requests in pods:
@@ -279,8 +279,8 @@ class Tally:
         return True
 
     def breaks_slices(self, ask: int, nodes: Ints, lost: Ints) -> Bools:
-        """For each pod on `nodes[i]`, whether too few slices would fit if there were room for `lost[i]` fewer members
-        of an ask.
+        """For each pod on node `nodes[i]`, whether too few slices would fit if there were room for `lost[i]` fewer
+        members of the ask number `ask`.
         """
         found = np.zeros(nodes.size, dtype=np.bool_)
         for each in self._slices:

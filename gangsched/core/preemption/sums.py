@@ -33,7 +33,7 @@ from gangsched.model.snapshot import Bools, Ints
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ask:
-    """`count` members that each request `amounts[r]`, on the nodes of `mask`; `accelerated`: they use accelerators."""
+    """`count` members that each request `amounts[r]`, on the nodes of `mask`. `accelerated`: they use accelerators."""
 
     amounts: tuple[int, ...]
     count: int
@@ -41,8 +41,8 @@ class Ask:
     accelerated: bool
 
     def rooms(self, free: Ints, nodes: Ints | None = None) -> Ints:
-        """`rooms[n]`: number of the members that fit into `free[r][n]`, on node `n` or, if `nodes` are given, on
-        `nodes[n]`.
+        """`rooms[n]`: number of these members that fit into `free[r][n]`; with `nodes`, `free[r][i]` is the room of
+        node `nodes[i]`.
         """
         # A shape requests at least `pods`, so there is an amount.
         fits = reduce(np.minimum, (free[row] // amount for row, amount in enumerate(self.amounts) if amount))
@@ -51,7 +51,9 @@ class Ask:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Total:
-    """`amount` of resource `row` must be free in total on the nodes of `mask`; `kept`: limited to the scope tried."""
+    """`amount` of resource `row` must be free in total on the nodes of `mask`. `kept`: only nodes of the current scope
+    count.
+    """
 
     row: int
     amount: int
@@ -65,8 +67,8 @@ class Total:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SliceSum:
-    """`number` slices of one layer, each in one domain of a level. Only slices that may still start in any domain are
-    counted, each with the requests of the smallest one of its layer.
+    """`number` slices of one layer, each in one domain of `level`. Only slices that may still start in any domain are
+    counted, all with the requests of the smallest slice of the layer.
     """
 
     level: TopologyLevel
@@ -80,16 +82,16 @@ class SliceSum:
 
     @property
     def divisors(self) -> list[int]:
-        """The amount of each quantity that one slice uses: of the room for its members, and of resources."""
+        """The amount that one slice uses of each quantity: room for its members, and resources."""
         return [number for _, number in (*self.parts, *self.amounts)]
 
     def copies(self, quantities: Sequence[Ints]) -> Ints:
-        """By domain, the number of slices that fit into its quantities."""
+        """By domain, the number of slices that fit into its `quantities`."""
         found: Ints = np.minimum.reduce([have // of for have, of in zip(quantities, self.divisors, strict=True)])
         return found
 
     def within(self, outer: TopologyLevel) -> TopologyLevel:
-        """The domains of the level, each in one domain of `outer`."""
+        """The domains of the level, split so that each is inside one domain of `outer`."""
         there = (outer.codes != NONE) & (self.level.codes != NONE)
         codes = np.full(there.size, NONE, dtype=np.int32)
         # One number for each pair of an outer and an inner domain, then renumbered without gaps.
@@ -100,10 +102,10 @@ class SliceSum:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NeededSums:
-    """Requests of the needed members over the resources `names`; `mask` are the nodes eligible for any of them.
+    """Requests of the needed members for the resources `names`; `mask` are the nodes eligible for any of them.
 
-    `exact`: sums decide. Each comparison with the free room is charged to `work`, since a gang may have as many shapes
-    as members.
+    `exact`: sums alone decide. Each comparison with the free room is charged to `work`, since a gang may have as many
+    shapes as members.
     """
 
     names: tuple[str, ...]
@@ -116,7 +118,7 @@ class NeededSums:
 
     @classmethod
     def of(cls, preemptor: Preemptor, ledger: Ledger) -> NeededSums | None:
-        """Requests of the preemptor; None if no node offers one of the resources."""
+        """Requests of the preemptor; None if no node offers one of the requested resources."""
         counts = preemptor.counts
         limits = [(gang, name, amount) for gang in preemptor.gangs for name, amount in gang.min_resources]
         asked = {name for shape in counts for name, _ in shape.requests} | {name for _, name, _ in limits}
@@ -174,20 +176,20 @@ class NeededSums:
         return all(int(self.copies(each, free, rooms).sum()) >= each.number for each in self.slices)
 
     def copies(self, slices: SliceSum, free: Ints, rooms: Sequence[Ints], inner: TopologyLevel | None = None) -> Ints:
-        """How many slices fit into `free[r][n]`, by domain of their level or of `inner`; `rooms` are those of the
-        asks.
+        """Number of slices that fit into `free[r][n]`, by domain of their level or, if given, of `inner`; `rooms` are
+        the rooms of the asks.
         """
         return slices.copies([(inner or slices.level).sums(each) for each in self.quantities(slices, free, rooms)])
 
     def quantities(self, slices: SliceSum, free: Ints, rooms: Sequence[Ints]) -> list[Ints]:
-        """By node, the quantities that slices use: room for the members of each `Ask`, and free amounts."""
+        """The quantities that slices use, by node: room for the members of each `Ask`, and free amounts."""
         amounts = [np.where(self.mask, np.maximum(free[row], 0), 0) for row, _ in slices.amounts]
         return [*(rooms[ask] for ask, _ in slices.parts), *amounts]
 
     def useful(self, before: Ints, after: Ints) -> Bools:
         """Nodes that have room for more members, or for more slices, with `after[r][n]` free instead of `before[r][n]`.
 
-        All eligible nodes if totals matter, since any amount may help them.
+        All eligible nodes if totals matter, since any additional amount may help then.
         """
         rooms = [[ask.rooms(free) for ask in self.asks] for free in (before, after)]
         more = [now > was for was, now in zip(*rooms, strict=True)]
@@ -204,7 +206,7 @@ class NeededSums:
         return found & domains if self.enough(np.where(domains, after, before)) else found
 
     def on_one_node(self, free: Ints) -> Bools:
-        """`on_one_node[n]`: node `n` could hold all members."""
+        """`on_one_node[n]`: node `n` alone could hold all members."""
         fits = [ask.rooms(free) >= ask.count for ask in self.asks]
         fits += [free[row] >= self.needed(row) for row in range(len(self.names))]
         found: Bools = np.logical_and.reduce(fits)
@@ -213,10 +215,11 @@ class NeededSums:
 
 @dataclass(frozen=True, eq=False)
 class DomainSums:
-    """`sums` in all required domains at once, those of `level`; each domain is evaluated as `sums` evaluates it alone.
+    """`sums` in all required domains (the domains of `level`) at once; the result for a domain is that of `sums`
+    limited to it.
 
-    If no domain is required, the whole cluster counts as one; if members run in a domain, it is the only one. Members
-    without an accelerator must be in domain `others_of[d]` of `others`. `scope(d)` is a domain as a scope. Each
+    If no domain is required, the whole cluster counts as one domain; if members run in a domain, it is the only one.
+    Members without an accelerator must be in domain `others_of[d]` of `others`. `scope(d)` is a domain as a scope. Each
     evaluation is charged once, not once per domain.
     """
 
@@ -241,7 +244,7 @@ class DomainSums:
 
     @cached_property
     def mask(self) -> Bools:
-        """Nodes that any of the members may use in any domain."""
+        """Nodes that some member may use in some domain."""
         kept, free = self._masks
         found: Bools = (kept & (self.level.codes != NONE)) | (free & (self.others.codes != NONE))
         return found
@@ -264,7 +267,9 @@ class DomainSums:
         return found
 
     def room(self, free: Ints) -> Ints:
-        """Number of members that fit in each domain, each shape by itself. Raises OutOfWork."""
+        """Number of members that fit in each domain, summed over the shapes, as if each shape were alone. Raises
+        OutOfWork.
+        """
         self.sums.charge(free)
         found = np.zeros(self.level.size, dtype=np.int64)
         for ask in self.sums.asks:
@@ -272,7 +277,7 @@ class DomainSums:
         return found
 
     def free(self, free: Ints, row: int) -> Ints:
-        """For each domain, the total of `free[row][n]` on nodes that any of the members may use."""
+        """For each domain, the total of `free[row][n]` on nodes that some member may use."""
         # A node on which members without accelerators may run, too, counts once: in the wider domain.
         kept, anywhere = self._masks
         have = np.maximum(free[row], 0)
@@ -292,7 +297,7 @@ class DomainSums:
         return np.maximum(found[0], found[1][self.others_of])
 
     def usable(self, enough: Bools, free: Ints) -> Bools:
-        """Nodes, in the domains in `enough`, whose `free[r][n]` suffices for a member."""
+        """The nodes with room for a member in `free[r][n]`, in the domains for which `enough` is True."""
         found: Bools = np.zeros(free.shape[1], dtype=np.bool_)
         others = np.zeros(self.others.size, dtype=np.bool_)
         others[self.others_of[enough]] = True
@@ -348,9 +353,9 @@ def _ask(shape: Shape, count: int, names: Sequence[str], preemptor: Preemptor, l
 
 
 def slices_of(preemptor: Preemptor, names: Sequence[str], ledger: Ledger) -> tuple[SliceSum, ...]:
-    """The slices of the needed members, as a sum for each layer of a gang; `names` are the rows.
+    """The slices of the needed members, as one sum per layer of a gang; `names` are the rows.
 
-    A gang has no sum if it needs members of slices that partly run or that lack members.
+    A gang has no sum if it needs members of slices that partly run or lack members.
     """
     asks = {shape: number for number, shape in enumerate(preemptor.counts)}
     gangs = [gang for gang in preemptor.gangs if gang.constraints.slices]

@@ -1,9 +1,10 @@
-"""Units of eviction, each evicted as a whole or not at all (V5, V6); and candidates: sets of units with a cost (V8).
+"""Units of eviction, each evicted as a whole or not at all (V5, V6), and candidates, which are sets of units with a
+cost (V8).
 
-Invariant: members of a gang above its minimum (its surplus) are evicted one by one; at the minimum the whole group is
-evicted, in every namespace. A child above the minimum of its tree is evicted whole, by itself. Members of a gang with
-disruption mode Pod are always evicted one by one. A unit's priority is that of its highest member, and is below the
-preemptor's.
+Invariant: members of a gang above its minimum (its surplus) are evicted one by one; at the minimum, the whole group is
+evicted, in every namespace. A child above the minimum of its tree is evicted whole, without the rest of the tree.
+Members of a gang with disruption mode Pod are always evicted one by one. The priority of a unit is the highest priority
+of its members, and is below the preemptor's.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from gangsched.model.tree import Composite, composites_of, gangs_of, has_minimum
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cores:
-    """Cores: groups, or children of trees, that are evicted as a whole; sorted by id.
+    """Cores: groups, or children of trees, that are evicted as a whole, sorted by id.
 
-    A child above the minimum of its tree is a core of its own in addition to its tree.
+    A child above the minimum of its tree is a core of its own, in addition to the core of the tree.
     """
 
     groups: Sequence[str]
@@ -47,7 +48,7 @@ class Cores:
     first: Ints
 
     def among(self, pods: Bools) -> Ints:
-        """Cores of these pods, each once, ascending."""
+        """The cores of these pods, without duplicates, ascending."""
         # Counted from NONE on, whose count is dropped; np.unique would sort 20,000 pods for each region.
         return np.flatnonzero(np.bincount(self.of[pods] + 1, minlength=len(self.groups) + 1)[1:])
 
@@ -59,10 +60,10 @@ class Cores:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PreemptionCandidate:
-    """`units` whose eviction may make room, the most expensive last, their `pods`, and the `cores` among them.
+    """`units` whose eviction may make room, the most expensive last; their `pods`, and the `cores` among the units.
 
-    `harm` is their cost. kube-scheduler's candidate is a node with its victims; here they may be on several nodes.
-    `singly` are gangs that fall below their minimum because of pods that are evicted one by one.
+    `harm` is their preemption cost. A kube-scheduler candidate is one node with its victims; here the victims may be on
+    several nodes. `singly` are gangs that fall below their minimum because of pods that are evicted one by one.
     """
 
     of: Units
@@ -80,8 +81,8 @@ class PreemptionCandidate:
         return sorted({*self.singly, *(self.of.columns.gangs[g].id for g in whole)})
 
     def victims(self, overdue: Set[str]) -> dict[int, Victim]:
-        """The victims by number of the pod, with how each is evicted (V6); `overdue` are uids of pods that overran
-        (H11).
+        """The victims by pod number, each with its kind of unit (V6). `overdue` are uids of pods that exceeded their
+        run time (H11).
         """
         columns, cores, chosen = self.of.columns, self.of.cores, set(self.cores)
         with_core = {i for core in chosen for i in cores.members(core)}
@@ -109,8 +110,8 @@ class PreemptionCandidate:
 class Units:
     """Units that one preemptor may evict.
 
-    A unit is a number, so that candidates are sorted and compared by column: unit `i` below `first_core` is pod `i` by
-    itself, and unit `first_core + c` is core `c`.
+    A unit is a number, so that candidates are sorted and compared by column: unit `i` below `first_core` is the single
+    pod `i`, and unit `first_core + c` is core `c`.
     """
 
     columns: RunningColumns
@@ -129,7 +130,7 @@ class Units:
 
     @classmethod
     def of(cls, preemptor: Preemptor, columns: RunningColumns, allowed: Bools) -> Units:
-        """Units of lower priority among the pods that `allowed` selects, without the preemptor's own group."""
+        """The units of lower priority among the pods that `allowed` selects, without the preemptor's own group."""
         gangs, gang = columns.gangs, columns.gang
         eligible = allowed & ~columns.spared & (columns.priority < preemptor.right) & columns.on_node
         staying = columns.in_gang & ~columns.going
@@ -153,7 +154,7 @@ class Units:
     def upto(self, level: int, region: Bools, order: Ints | None = None) -> tuple[Ints, Ints]:
         """Single pods and cores of at most priority `level` with a pod on a node of `region`.
 
-        Of each gang at most its surplus, in the order of `by_age`, or with `order[i]` the lowest values first.
+        Each gang contributes at most its surplus, in the order of `by_age` or, if given, by ascending `order[i]`.
         """
         columns, inside = self.columns, self.columns.inside(region)
         may_go = self.single & inside & (columns.priority <= level)
@@ -170,7 +171,7 @@ class Units:
         return np.concatenate((plain, members)), there[self.cores.priority[there] <= level]
 
     def could_go(self, level: int) -> Bools:
-        """`could_go[i]`: pod `i` alone, or its group, could be evicted at `level`."""
+        """`could_go[i]`: pod `i` could be evicted at `level`, alone or with its group."""
         low = lookup(self.cores.priority <= level, self.cores.of, none=False)
         return (self.single & (self.columns.priority <= level)) | low
 
@@ -181,17 +182,19 @@ class Units:
         return sorted({*self.columns.priority[self.single & inside].tolist(), *self.cores.priority[there].tolist()})
 
     def split(self, units: Iterable[int]) -> tuple[list[int], list[int]]:
-        """The pods that are evicted by themselves among the units, and the cores, in their order."""
+        """The single pods and the cores among the units, each in the given order."""
         chosen, first = tuple(units), self.first_core
         return [unit for unit in chosen if unit < first], [unit - first for unit in chosen if unit >= first]
 
     def pods_of(self, units: Iterable[int]) -> list[int]:
-        """Pods of these units, each once."""
+        """Pods of these units, without duplicates."""
         single, cores = self.split(units)
         return sorted({*single, *(i for core in cores for i in self.cores.members(core))})
 
     def candidate(self, units: Iterable[int]) -> PreemptionCandidate:
-        """The candidate of these units; pods and children that are evicted with a core are not listed as units."""
+        """The candidate of these units. Pods and children that are evicted with a core of the candidate are not listed
+        as units.
+        """
         columns, chosen = self.columns, tuple(units)
         with_core = set(self.split(chosen)[1])
         covered = {i for core in with_core for i in self.cores.members(core)}

@@ -11,11 +11,11 @@ OVERRUN_STEP_S = 600.0
 
 
 def expected_end_s(started_s: float, run_time_s: float, now_s: float) -> float:
-    """The start plus the run time. As long as that time is in the past, the run time is doubled, or increased by 10 min
-    if that is more.
+    """The start plus the run time. While that time is in the past, the run time is doubled, or increased by 10 min if
+    that is more.
 
-    For a terminating pod, the start is its deletionTimestamp and the run time is 0. The end moves only when it has
-    passed, so repeated calls agree. `run_time_s` is not negative, else the loop would not end.
+    For a terminating pod, the start is its deletionTimestamp and the run time is 0. The end changes only when it has
+    passed, so repeated calls agree. `run_time_s` must not be negative, or the loop would not end.
     """
     end_s = started_s + run_time_s
     while end_s <= now_s:

@@ -1,8 +1,8 @@
-"""Sums: whether the total room suffices for a head, a necessary condition for a round to permit it.
+"""Sums: whether the total room suffices for a head; a round can permit the head only if it does.
 
 Invariant: if the sums do not suffice, no round permits the head. They are exact for identical pods and for pods whose
-sizes divide one another, within one topology domain if one is required. Inter-pod and volume constraints are left to a
-round.
+sizes divide one another, within one topology domain if one is required. A round checks inter-pod and volume
+constraints.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class _Ask:
 
 
 class HeadSums:
-    """Requests of one head, in a form that is compared quickly with the room at many times."""
+    """Requests of one head, in a form that is quickly compared with the room at many times."""
 
     def __init__(self, head: Head, empty: Ledger) -> None:
         """`empty` is a ledger without pods."""
@@ -57,20 +57,20 @@ class HeadSums:
 
     @property
     def rows(self) -> list[int]:
-        """Resources that are compared."""
+        """The resources that are compared, as row indexes."""
         names = {name for ask in self._asks for name, _ in ask.shape.requests}
         asked = {self._resources[name] for name in names if name in self._resources}
         return sorted(asked.union(row for row, _, _ in self._least))
 
     def enough(self, free: Ints) -> bool:
-        """Whether the totals of `free[r][n]` suffice in any one domain; resources that are not in `rows` may have any
-        value.
+        """Whether the totals of `free[r][n]` suffice in at least one domain. Resources that are not in `rows` may have
+        any value.
         """
         return bool(self.by_domain(free).any())
 
     def by_domain(self, free: Ints) -> Bools:
-        """For each required domain, whether the totals of `free[r][n]` suffice; one entry for all nodes if no domain is
-        required.
+        """For each required domain, whether the totals of `free[r][n]` suffice. If no domain is required, one entry for
+        all nodes.
         """
         # Without the debts of overcommitted nodes, which take nothing from what others have free.
         if any(int(np.maximum(free[row][nodes], 0).sum()) < amount for row, amount, nodes in self._least):
@@ -137,11 +137,11 @@ FIRST_ENDS = 16
 
 @dataclass(frozen=True, eq=False)
 class HeadDomains:
-    """The domains that may hold a head of several shapes: found by sums for all at once, then by packings (H5).
+    """The domains that may hold a head of several shapes, found by sums for all domains at once, then by packings (H5).
 
-    `open[item][n]`: node `n` may hold pods of an item if it has room. The time of a start is exact as far as only room
-    matters, unless the plan's work is used up. Expected ends are examined in windows: sums select the domains that may
-    hold the head by the end of a window, and those are packed in the order of their own pods' ends.
+    `open[item][n]`: node `n` may hold pods of an item if it has room. The start time is exact if only room matters and
+    the plan's work is not used up. Expected ends are examined in windows: sums select the domains that may hold the
+    head by the end of a window, and the selected domains are packed in the order of their own pods' ends.
     """
 
     demand: Demand
@@ -151,9 +151,7 @@ class HeadDomains:
 
     @classmethod
     def of(cls, head: Head, ledger: Ledger, empty: Ledger) -> HeadDomains | None:
-        """The domains of a head. None if totals suffice to decide, if not all pods require a domain, or if more than
-        room matters.
-        """
+        """The domains of a head. None if totals decide, not all pods require a domain, or more than room matters."""
         demand, domains = Demand.of(head.group, head.gangs, ledger), Domains.required(head.group, ledger.table)
         if domains is None or domains.outer is not domains.level or not head.group.strict:
             return None
@@ -167,7 +165,7 @@ class HeadDomains:
 
     def first(self, sums: HeadSums, ledger: Ledger, timeline: Timeline, ends_s: Floats, low: int) -> int:
         """Index of the first expected end, from index `low` on, at which a domain holds the head; the number of ends if
-        there is none.
+        there is no such end.
 
         If half of the remaining work does not suffice to decide, return the first end that was not refuted.
         """

@@ -1,8 +1,8 @@
 """Heads: groups refused for room that are entitled to a reservation (semantics H3, H4, H7).
 
-Invariant: a head could be permitted on the empty cluster, so no reservation is made for a group that cannot start. A
-head is represented by gangs that a round can permit: a plain pod, or an additional member of a running gang, is a gang
-of one. Ledgers are left unchanged.
+Invariant: a head could be permitted on the empty cluster, so no reservation is made for a group that can never start. A
+head consists of gangs that a round can permit: a plain pod, or an additional member of a running gang, is a gang of
+one. Ledgers are left unchanged.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class Head:
     """A group entitled to a reservation; a round must permit all `gangs`.
 
     It has waited since `since_s`, and is expected to run for `run_time_s`, `math.inf` if unknown. For a `tree`, `group`
-    has only the gangs of as many children as the tree's minimum needs (I9): those in `choice`, or the first ones if
-    `choice` is empty.
+    has only the gangs of the minimum number of children (I9): the children in `choice`, or the first ones if `choice`
+    is empty.
     """
 
     group: Group
@@ -61,7 +61,7 @@ class Head:
 
     @property
     def namespaces(self) -> frozenset[str]:
-        """Namespaces of its pods."""
+        """Namespaces of the head's pods."""
         return frozenset({pod.namespace for gang in self.gangs for pod in gang.pending})
 
     @property
@@ -71,9 +71,9 @@ class Head:
 
     @property
     def too_much_work(self) -> NotReserved:
-        """The reason if a plan has too little work to decide about a reservation.
+        """The reason for no reservation if a plan has too little work to decide.
 
-        Results about the devices of a node are cached, so the next plan continues from there. For a head without claims
+        Results about the devices of a node are cached, so the next plan continues with these. For a head without claims
         nothing is cached, so the next attempt waits for a change or a minute.
         """
         return SEARCHING if self.claims_devices else TOO_MUCH_WORK
@@ -94,10 +94,10 @@ def empty_ledger(snapshot: Snapshot, policy: GpuPolicy | None = None, work: Work
 
 
 def head_of(group: Group, choice: frozenset[str] = frozenset()) -> Head | None:
-    """The group as a candidate for a reservation; None if it lacks no room, or waits for another group (D1).
+    """The group as a candidate for a reservation; None if it does not lack room, or waits for another group (D1).
 
-    Of a tree, only children that its minimum needs count (I9), whether or not the plan decides it: those of `choice`
-    while it is valid, else those that come first.
+    In a tree, only children that its minimum needs count (I9), whether or not the plan decides the tree: the children
+    in `choice` while it is valid, otherwise the children that come first.
     """
     choice = choice if choice and is_choice(group, choice) else frozenset()
     return _head_of(needed_of_tree(group, choice), group, choice)
@@ -121,13 +121,13 @@ def find_heads(
     known: Mapping[str, NotReserved] | None = None,
     looks: int | None = None,
 ) -> tuple[list[Head], dict[str, NotReserved]]:
-    """Return the heads among the groups that were refused for room, in serving order, and for each other group why it
-    is no head.
+    """Return the heads among the groups that were refused for room, in serving order, and for every other such group
+    the reason why it is no head.
 
-    The order is that of Q1 with the age of H4; among equals, the group that was `first` stays first, because its start
-    was promised. A tree has the age of the children with which it may start. `entitled` groups, and groups for which a
-    reason is `known`, are not examined again. At most `looks` other groups are examined. The remaining groups get no
-    reason, and neither do groups that are left when the plan's work is used up.
+    Heads are ordered as in Q1, but with the age of H4. Among equals, the group whose id is `first` stays first, because
+    its start was promised. A tree has the age of the children with which it may start. `entitled` groups, and groups
+    with a `known` reason, are not examined again. At most `looks` other groups are examined. Groups that are not
+    examined get no reason, and neither do groups that are left when the plan's work is used up.
     """
     heads: list[Head] = []
     others: dict[str, NotReserved] = {}
@@ -175,7 +175,7 @@ def find_heads(
 
 
 def rank(head: Head, first: str) -> tuple[int, bool, bool, int, str]:
-    """Serving order, smaller first; `first` is the id of the group whose start was promised (H4)."""
+    """Serving order of heads, smaller first; `first` is the id of the group whose start was promised (H4)."""
     group = head.group
     return -group.priority, not group.broken, group.id != first, head.since_s, group.id
 
@@ -192,10 +192,10 @@ def _not_by_number(
 
 
 def needed(group: Group) -> tuple[Gang, ...]:
-    """The part of the group that waits for room, as gangs: the gangs below their minimum, or else its oldest pod that
-    starts alone.
+    """The gangs of the group that wait for room: the gangs below their minimum, or if there are none, its oldest pod
+    that starts alone, as a gang.
 
-    Pods whose bind failed start alone (B3), so a gang with only such pods is not below its minimum.
+    Pods whose bind failed start alone (B3), so a gang in which only such pods wait is not below its minimum.
     """
     # While a gang lacks its minimum, single members are of no use to it.
     below = tuple(_its_minimum(gang, lack) for gang in group.gangs if gang.pending and (lack := missing(gang, 0)))
@@ -231,10 +231,10 @@ def _its_minimum(gang: Gang, lack: int) -> Gang:
 
 
 def waiting_since_s(gangs: Sequence[Gang]) -> int:
-    """Epoch second since which the group waits: the creation of the youngest pod needed for a minimum, the latest over
-    its gangs (H4).
+    """Epoch second since which the group waits: when the youngest pod needed for a minimum was created; the latest such
+    time over its gangs (H4).
 
-    So neither an old PodGroup without pods nor a raised minimum counts as waiting.
+    So neither the age of a PodGroup without pods counts, nor the time before a raised minimum had its pods.
     """
     # By creation and not by arrival here, so that a restart finds the same order (H16).
     return max(max(pod.creation_s for pod in _oldest(gang.pending, missing(gang, 0))) for gang in gangs)
@@ -249,7 +249,7 @@ def _age(pod: Pod) -> tuple[int, str, str]:
 
 
 def too_young(head: Head, empty: Ledger, limits: ReservationLimits, *, wall_s: float) -> NotReserved | None:
-    """Why a head that needs less than a node is not entitled yet, and until when; None if it is entitled."""
+    """Why a head that needs less than a node is not entitled yet, and when it will be; None if it is entitled."""
     entitled_s = head.since_s + max(limits.small_head_after_s, min(head.run_time_s, limits.small_head_latest_s))
     if wall_s < entitled_s and not needs_whole_node(head, empty):
         return NotReserved(why=NotEntitled.TOO_YOUNG, until_s=entitled_s)
@@ -257,11 +257,11 @@ def too_young(head: Head, empty: Ledger, limits: ReservationLimits, *, wall_s: f
 
 
 def startable(head: Head, empty: Ledger) -> Head | NotReserved:
-    """The head if it could be permitted on the empty cluster, else the first other choice of its tree's children that
-    could (I9), or why there is none.
+    """The head if it could be permitted on the empty cluster; otherwise, for a tree, the head with the first other
+    choice of children that could (I9); otherwise the reason why there is none.
 
-    If the check takes more than `WORK`, the answer is `too_much_work`. Raises OutOfWork if the plan had less left, and
-    that did not suffice.
+    If the check takes more than `WORK`, the result is `too_much_work`. Raises OutOfWork if the plan had less than that
+    left, and it did not suffice.
     """
     left, is_first = empty.work.left, True
     try:
@@ -335,8 +335,8 @@ def _fits(head: Head, empty: Ledger) -> bool:
 
 
 def needs_whole_node(head: Head, empty: Ledger) -> bool:
-    """Whether the head needs at least one whole node: a pod requests all accelerators of a node, or its pods need
-    several nodes.
+    """Whether the head needs at least one whole node: a pod requests all accelerators of a node, or the pods do not fit
+    on one node.
     """
     counts = Counter([pod.shape for pod in _needed_pods(head)])
     alike = *counts.items(), *(standing(head.group, shape, empty) for shape in counts)

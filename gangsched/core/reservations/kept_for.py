@@ -1,4 +1,4 @@
-"""Whether a refused group would fit without reservations, and until when they last (semantics H14).
+"""Whether a refused group would fit without reservations, and until when these last (semantics H14).
 
 Invariant: computed from totals of room, like the arithmetic of P4; read-only. The result is computed once for groups
 with equal needs.
@@ -28,9 +28,9 @@ Ask: TypeAlias = tuple[tuple[tuple[Shape, int], ...], int]
 def kept_for(
     group: Group, needs: Sequence[Need], backfill: Backfill, ledger: Ledger, *, wall_s: float
 ) -> KeptFor | None:
-    """How long reservations keep a group from starting, at wall second `wall_s`; None if no reservation does.
+    """How long reservations prevent the start of a group, as of epoch second `wall_s`; None if they do not prevent it.
 
-    `needs` is what the group was refused for.
+    `needs` is the room for lack of which the group was refused.
     """
     # Where room is too little for whomever it is kept, no reservation is to blame.
     if not backfill.binds(group) or (needs and _room(needs[0].shape, ledger) < needs[0].count):

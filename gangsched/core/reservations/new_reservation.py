@@ -2,8 +2,9 @@
 H7).
 
 Invariant: a reservation only restricts other groups; its own group starts wherever it fits. The result depends on the
-arguments alone, so a restart computes the same one. A reservation is never moved to a later time while it can be kept.
-Ledgers are left unchanged. `passing` decides what other groups may use; `heads` decides who is a head.
+arguments alone, so a restart computes the same one. A reservation is never moved to a later time while its current time
+can be kept. Ledgers are left unchanged. `passing` decides which room other groups may use; `heads` decides which groups
+are heads.
 """
 
 from __future__ import annotations
@@ -79,10 +80,11 @@ def make_reservations(
     standing: Mapping[str, Reservation] | None = None,
     anew: Container[str] | None = None,
 ) -> tuple[list[Reservation], dict[str, NotReserved]]:
-    """Reserve room for these heads in order, each after the earlier ones; also return why a head got no reservation.
+    """Reserve room for these heads in order, each after the heads before it. Also return the reasons of heads without a
+    reservation.
 
-    `ledger` is the current room, `empty` the room of empty nodes. `standing` are the existing reservations by group id.
-    Only those in `anew` are recomputed, or all of them if it is None.
+    `ledger` has the current room, `empty` the room of empty nodes. `standing` are the existing reservations by group
+    id. Only reservations of the groups in `anew` are recomputed; None means all.
     """
     made, others, known = _Standing(), dict[str, NotReserved](), standing or {}
     with ledger.tentative():
@@ -174,12 +176,12 @@ def _within_share(found: Reservation, standing: _Standing, ledger: Ledger, limit
 
 def find_time(head: Head, ledger: Ledger, empty: Ledger, timeline: Timeline, *, until_s: float) -> Reservation | None:
     """The earliest expected end at which a round permits the head, with the placements of that round (H5). None if
-    there is none before `until_s`.
+    there is no such end before `until_s`.
 
-    Sums give a lower bound of the time; for a head that requires one domain the search gives the exact time. If a round
-    fails at that time (fragmentation, other filters), later ends up to `until_s` are bisected in at most `ROUNDS`
-    trials, so the result may not be the earliest. Sums do not count devices of claims: for them up to `CLAIM_ROUNDS`
-    trials are made, as far as the plan's work suffices.
+    Sums give a lower bound of the time; for a head that requires one domain, the search gives the exact time. If a
+    round fails at that time (fragmentation, other filters), later ends up to `until_s` are bisected in at most `ROUNDS`
+    trials, so the result may not be the earliest. Sums do not count devices; for a head with claims up to
+    `CLAIM_ROUNDS` trials are made, as far as the plan's work suffices.
     """
     ends_s = timeline.distinct_ends_s(until_s)
     sums = HeadSums(head, empty)
@@ -272,12 +274,12 @@ def _at_time(head: Head, ledger: Ledger, timeline: Timeline, at_s: float) -> Res
 def find_fence(
     head: Head, ledger: Ledger, empty: Ledger, timeline: Timeline, *, kept: frozenset[str]
 ) -> Reservation | None:
-    """Reserve as many whole nodes as a round on empty nodes would need, preferring nodes that are expected to become
+    """Reserve as many whole nodes as a round on empty nodes would need, and prefer nodes that are expected to become
     empty first (H6).
 
     Order: empty nodes of `kept`, other empty nodes, the other nodes of `kept`, then nodes whose longest-running pod
-    started last, then nodes with the fewest accelerators in use. So an occupied node is replaced only by one that has
-    become empty.
+    started last, then nodes with the fewest accelerators in use. So an occupied node of `kept` is only replaced by a
+    node that has become empty.
     """
     started_s = timeline.longest_started_s()
     # A node without pods has no start, so its longest-running pod started at infinity.

@@ -1,12 +1,14 @@
-"""Backfill: which room may be used by groups that come after a reservation (semantics H8).
+"""Backfill: the room that groups which come after a reservation may use (semantics H8).
 
-Invariant: a group whose priority is not above that of a head may use nodes without a reservation, room of a reserved
-node that is free both now and after the reservation starts, and reserved room if the group is expected to end before
-that. No other group may use nodes of a fence. Broken groups and groups of higher priority are not restricted. A
-reservation never restricts its own group, and a head is restricted by the reservations of the heads before it.
+Invariant: a group whose priority is not above that of a head may use (1) nodes without a reservation, (2) room of a
+reserved node that is free both now and after the reservation starts, and (3) reserved room if the group is expected to
+end before that. No other group may use nodes of a fence. Broken groups and groups of higher priority are not
+restricted. A reservation never restricts its own group, and a head is restricted by the reservations of the heads
+before it.
 
-The room at the start of a reservation is the ledger's room, changed by what ends and what is reserved until then. So
-pods that are placed next to a reservation count at its start as well, and rollbacks need no special case.
+The room at the start of a reservation is the ledger's room, changed by the pods that end and the room that is reserved
+until then. So pods that are placed on reserved nodes count at the reservation's start as well, and rollbacks need no
+special case.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ PLENTY = np.iinfo(np.int64).max
 
 @dataclass(slots=True)
 class Kept:
-    """Room on `nodes` that is reserved for `group`, a head of `priority`, from `at_s` on."""
+    """Room on `nodes` that is reserved for `group`, a head with this `priority`, from `at_s` on."""
 
     group: str
     priority: int
@@ -45,7 +47,7 @@ class Kept:
     devices: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
     def outlived_by(self, ends_s: float) -> bool:
-        """Whether a pod that ends at `ends_s` would still occupy reserved room when it is needed."""
+        """Whether a pod that ends at `ends_s` would still occupy reserved room when the head needs it."""
         return self.fence or self.missed or ends_s > self.at_s
 
 
@@ -96,7 +98,7 @@ NOT_BOUND = _Binding.of((), (), 1)
 
 
 class Backfill:
-    """The reservations of one plan in order, at wall second `wall_s`; columns are those of `ledger`."""
+    """The reservations of one plan, in order, at epoch second `wall_s`; columns are those of `ledger`."""
 
     def __init__(self, kept: Sequence[Kept], ledger: Ledger, *, wall_s: float) -> None:
         self._kept = kept
@@ -113,7 +115,7 @@ class Backfill:
         self._asked: tuple[Group | None, _Binding] = (None, NOT_BOUND)
 
     def narrow(self, shape: Shape, free: Ints, group: Group) -> Ints:
-        """`room[n]`: the part of the `free[n]` places for pods of `shape` on node `n` that `group` may use. `free` is
+        """`room[n]`: how many of the `free[n]` places for pods of `shape` on node `n` the `group` may use. `free` is
         unchanged.
         """
         binding = self._binding(group)
@@ -133,7 +135,7 @@ class Backfill:
         return sorted({self._kept[number].at_s for number in self._binding(group).numbers}, reverse=True)
 
     def how(self, nodes: Iterable[int], group: Group) -> How | None:
-        """Which rule of backfill (H8) allows the group to use these nodes; None if no reservation restricts it."""
+        """The backfill rule (H8) that allows the group to use these nodes; None if no reservation restricts it."""
         before = [self._kept[number] for number in self._before(group)]
         if not before:
             return None
@@ -148,9 +150,7 @@ class Backfill:
         return How.SPARE if any(each.outlived_by(self._ends_s(group)) for each in there) else How.SHORT
 
     def passed(self, group: Group, placements: Iterable[Placement]) -> None:
-        """Record a final placement. Its room counts as free again in reservations that start after the pods' expected
-        end.
-        """
+        """Record a final placement. Reservations that start after the pods' expected end count its room as free."""
         ends_s = self._ends_s(group)
         over_by_then = [each for each in self._kept if not each.outlived_by(ends_s)]
         if not over_by_then:
@@ -221,8 +221,8 @@ class Backfill:
 
 
 def add(kept: Kept, pods: Iterable[tuple[int, Shape, int]], ledger: Ledger) -> None:
-    """Count pods in `kept`, as (node, shape, sign): +1 for a pod that runs now and is gone at the reservation's start,
-    -1 for the reverse.
+    """Add pods to the changes of `kept`, given as (node, shape, sign): +1 for a pod that runs now and is gone when the
+    reservation starts, -1 for the opposite.
     """
     place = {node: number for number, node in enumerate(kept.nodes.tolist())}
     for node, shape, sign in pods:

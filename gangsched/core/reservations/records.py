@@ -1,4 +1,4 @@
-"""Records: reservations as one plan receives them, and as it passes them on (semantics H12).
+"""Records: reservations in the form in which one plan receives them and passes them on (semantics H12).
 
 Invariant: cached values are derived from facts and are recomputed when these change. Nothing is stored about groups
 without a reservation. The ledger is only read.
@@ -28,7 +28,7 @@ There: TypeAlias = tuple[Sequence[Occupant], ...]
 
 
 class ReservationCache:
-    """Results about reservations and candidates, cached from plan to plan by group and kind of result."""
+    """Cached results about reservations and candidates, kept across plans, by group and kind of result."""
 
     def __init__(self) -> None:
         self.results: dict[tuple[str, str], tuple[Any, ...]] = {}
@@ -46,7 +46,7 @@ class ReservationCache:
 
 
 class Records:
-    """Converts reservations from the form in which plans pass them on (`Reserved`), and back; node columns are those of
+    """Converts reservations to and from `Reserved`, the form in which plans pass them on; node columns are those of
     `ledger`.
     """
 
@@ -60,7 +60,7 @@ class Records:
         return self._recall("head", group.id, (group, choice), lambda: head_of(group, choice))
 
     def read(self, reserved: Reserved, head: Head) -> tuple[Reservation, bool]:
-        """The reservation, limited to nodes that still exist, and whether all of its nodes still exist."""
+        """The reservation, limited to nodes that still exist, and True if all of its nodes still exist."""
         return self._recall(
             "read", reserved.group, (reserved, head, self._ledger.table), lambda: self._read(reserved, head)
         )
@@ -75,7 +75,7 @@ class Records:
         return Reservation(head, reserved.at_s, np.sort(nodes), placements), len(nodes) == len(reserved.nodes)
 
     def kept(self, each: Reservation, before: Iterable[Reservation]) -> tuple[Kept, Ints]:
-        """The room of a reservation, given those `before` it, and the rows of the resources that it requests."""
+        """Room of a reservation, given the reservations `before` it, and the rows of the resources that it requests."""
         group = each.head.group
         if each.is_fence:
             return Kept(
@@ -137,7 +137,7 @@ class Records:
         return old if old == made else made
 
     def forget(self, standing: Container[str]) -> None:
-        """Drop the records of groups that are not `standing`."""
+        """Drop the records of groups that are not in `standing`."""
         for key in [key for key in self._results if key[1] not in standing]:
             del self._results[key]
 

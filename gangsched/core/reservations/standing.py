@@ -1,8 +1,8 @@
-"""The reservations of one plan: existing ones, new ones, and which groups they restrict (H8, H12).
+"""The reservations of one plan, existing and new, and the groups that they restrict (H8, H12).
 
 Invariant: existing reservations restrict every group of the plan, whether or not the plan decides their heads. A plan
-recomputes only a few of them; the others stay unchanged. A reservation ends when its head starts, lacks something other
-than room, or is no longer among the first heads. The ledger is unchanged, except for its `promises` until
+recomputes only a few reservations; the others stay unchanged. A reservation ends when its head starts, lacks something
+other than room, or is no longer among the first heads. The ledger is unchanged, except for its `promises` until
 `result`.
 """
 
@@ -43,8 +43,8 @@ MISSED_S: Final = 5.0
 
 
 class Standing:
-    """Built once per plan. `turn` receives every verdict in order; `result` returns the reservations after all of
-    them.
+    """Built once per plan. `turn` receives every verdict in order; after the last verdict, `result` returns the
+    reservations.
     """
 
     def __init__(
@@ -58,9 +58,9 @@ class Standing:
         nominated: Container[str] = (),
         cache: ReservationCache | None = None,
     ) -> None:
-        """`ready` are the groups whose turn comes in this plan, `most` the units of work that they take at most.
+        """`ready` are the groups that this plan decides, `most` the upper limit of units of work for them.
 
-        Room is being made for those `nominated`, so none is reserved for them (H3).
+        No room is reserved for groups in `nominated`, because preemption makes room for them (H3).
         """
         self._nominated = nominated
         self._given = reserving
@@ -120,7 +120,7 @@ class Standing:
         return not self._reservations or self._given.limits.order is BackfillOrder.AGE
 
     def order(self, group: Group) -> tuple[Any, ...]:
-        """Sort key of groups: heads first, in their order; then groups that Q1 ranks equally by class of run time, the
+        """Sort key of groups: heads first, in their order; then groups that Q1 ranks equally, by run-time class,
         shortest first (H9).
         """
         priority, healed, run_class, age, name = passing_key(group)
@@ -392,7 +392,7 @@ class Standing:
                     yield reservation
 
     def result(self, verdicts: Mapping[str, Verdict]) -> Reservations:
-        """The reservations after this plan. `verdicts` are final, and no group is restricted any more."""
+        """The reservations after this plan. `verdicts` are final; from here on no group is restricted."""
         # Verdicts may have changed after their turn, as by preemption.
         for group_id in list(self._heads):
             if group_id in verdicts and not _waits_for_room(verdicts[group_id]):

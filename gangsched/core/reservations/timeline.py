@@ -1,7 +1,7 @@
-"""The timeline: which pods use room now, and when each is expected to end (semantics H2).
+"""The timeline: the pods that use room now, and when each is expected to end (semantics H2).
 
-Invariant: a timeline depends on its arguments only and is immutable; adding a reservation returns a new one. The order
-of pods that end at the same time is irrelevant. `OccupantColumns` only caches what was read before.
+Invariant: a timeline depends on its arguments only and is immutable; adding a reservation returns a new timeline. The
+order of pods that end at the same time is irrelevant. `OccupantColumns` only caches what was already read.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class _Shapes:
 
 
 class Timeline:
-    """Pods that use room, ordered by expected end, as columns."""
+    """Pods that use room, as columns, in the order of their expected ends."""
 
     def __init__(self, rows: _Rows, shapes: _Shapes, ledger: Ledger) -> None:
         """Nodes and resources are those of `ledger`."""
@@ -126,11 +126,11 @@ class Timeline:
 
     @property
     def ends_s(self) -> Floats:
-        """Expected end of each pod, ascending; `math.inf` for unknown."""
+        """Expected end of each pod, ascending; `math.inf` if unknown."""
         return self._rows.ends_s
 
     def with_reserved(self, placements: Sequence[Placement], at_s: float, ends_s: float) -> Timeline:
-        """The timeline in which the pods of a reservation also run, from `at_s` to `ends_s`."""
+        """A timeline in which the pods of a reservation also run, from `at_s` to `ends_s`."""
         pods, index = [each.pod for each in placements], self._ledger.table.index
         node = np.array([index[each.node] for each in placements], dtype=np.int64)
         started_s, all_end_s = (np.full(len(pods), each, dtype=np.float64) for each in (at_s, ends_s))
@@ -146,7 +146,7 @@ class Timeline:
         return ends_s[first]
 
     def ended(self, at_s: float) -> int:
-        """Number of pods that have ended by `at_s`."""
+        """Number of pods whose expected end is at or before `at_s`."""
         return int(np.searchsorted(self.ends_s, at_s, side="right"))
 
     @property
@@ -157,7 +157,7 @@ class Timeline:
     def freed(self, pods: slice | Ints, rows: Sequence[int] | None = None) -> Ints:
         """`freed[r][n]`: the room that these pods, given by index, use on each node.
 
-        Resources that are not in `rows` stay 0; None stands for all resources.
+        The rows of resources that are not in `rows` stay 0; None stands for all resources.
         """
         nodes, shapes = self._rows.node[pods], self._rows.shape[pods]
         found = np.zeros((len(self._amounts), len(self._ledger.table)), dtype=np.int64)
@@ -184,7 +184,7 @@ class Timeline:
 class OccupantColumns:
     """Pods that use room as rows, cached between plans; a node is read again only if its pods changed.
 
-    Whether pods changed is determined by the identity of the mapping: of the whole cluster's, then of each node's.
+    Changes are detected by the identity of the mapping for the whole cluster, then of the sequence for each node.
     """
 
     def __init__(self) -> None:
