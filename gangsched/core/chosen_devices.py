@@ -1,7 +1,7 @@
-"""Placements with the devices that were chosen for their pods, at the end of a plan.
+"""Placements with the devices that are chosen for their pods at the end of a plan.
 
-Invariant: the devices of a node suffice for all pods that a plan places there; a verdict for which no devices were
-found places no pod.
+Invariant: the devices of a node suffice for all pods that a plan places there. If no devices were found for a verdict,
+it places no pod.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ ENDED = Refusal(
 
 
 def with_devices(verdict: Verdict, ledger: Ledger) -> Verdict:
-    """Add the chosen devices to the placements of a verdict; refuse the group if they were not found within the plan's
-    work.
+    """Add the chosen devices to the placements of a verdict. Refuse the group if the plan ran out of work before it
+    found them.
     """
     binds, holds = (_allocated(each, ledger) for each in (verdict.binds, verdict.holds))
     if binds is None or holds is None:

@@ -1,8 +1,8 @@
 """The cycle: `plan` decides the groups of the queue on one snapshot.
 
-Invariant: groups are decided in queue order, and a refused group never blocks one behind it (semantics Q4); each group
-can use the room that the groups before it left. The result depends on the arguments only. The steps, numbered in the
-code:
+Invariant: groups are decided in queue order, and a refused group never blocks a group behind it (semantics Q4); each
+group can use the room that the groups before it left. The result depends on the arguments only. The steps are numbered
+as in the code:
 
 1. QueueSort: order the groups. 2. Release holds that timed out, lost their node or are no longer allowed. 3. PreFilter:
 members (P1, P2), then arithmetic (P4). 4. One round for the gangs below their minimum: Filter, Score, Reserve and
@@ -48,8 +48,8 @@ Notes: TypeAlias = tuple[tuple[str, Refusal], ...]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of one plan. They count work instead of reading a clock, so that the event loop never stalls and results
-    are reproducible (decisions 8 and 47).
+    """Limits of one plan. They count work instead of reading a clock, so the event loop never stalls and results are
+    reproducible (decisions 8 and 47).
 
     `work` is in units of `core.work`, each about a microsecond.
     """
@@ -72,15 +72,15 @@ def plan(
     unfinished: Unfinished | None = None,
     cache: PlanCache | None = None,
 ) -> Plan:
-    """Decide every group of `queue` that is not `unchanged` on one ledger, at monotonic second `now_s`.
+    """Decide, on one ledger at monotonic second `now_s`, every group of `queue` that is not `unchanged`.
 
     At least one group is decided; groups beyond `limits` are returned in `Plan.left`. `looked_at` are the ids of the
     groups already decided in the current pass over the queue; a pass takes several plans if `limits` cut them short.
-    These groups come last, so that n ready groups are decided within n / `limits.groups` plans (decision 8), and
-    namespaces alternate (Q4). A group that needs more work
-    than one plan may do is returned as `unfinished`. The next plan receives it and continues, and spends half of its
-    work on other groups. Without `reserving` no reservations are made, and without `preempting` no pod is preempted.
-    `cache` is from earlier plans on the same cluster; it saves work and does not affect decisions.
+    These groups are decided last, so n ready groups are decided within n / `limits.groups` plans (decision 8).
+    Namespaces alternate (Q4). A group that needs more work than one plan may do is returned as `unfinished`. The next
+    plan receives it and continues with it, but spends half of its work on other groups. Without `reserving` no
+    reservations are made, and without `preempting` no pod is preempted. `cache` comes from earlier plans on the same
+    cluster; it saves work and does not affect decisions.
     """
     limits, cache = limits or Limits(), cache or PlanCache()
     work, counts = Work(), cache.counts
@@ -243,9 +243,9 @@ def _of_those_that_hold(
 
 
 def decide(group: Group, ledger: Ledger, totals: Ledger, *, now_s: float) -> Verdict:
-    """Steps 2 to 5 for one group. A refusal leaves `ledger` unchanged, except for holds that it releases.
+    """Run steps 2 to 5 for one group. A refusal leaves `ledger` unchanged, except for holds that it releases.
 
-    A tree is decided in parts, each of them like a group.
+    The parts of a tree are decided one by one, each like a group.
     """
     if group.tree is not None and group.refusal is None:
         part = partial(decide, ledger=ledger, totals=totals, now_s=now_s)

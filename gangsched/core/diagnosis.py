@@ -1,7 +1,7 @@
-"""Diagnosis: the amounts that a refusal states in addition to kube-scheduler's counts of nodes (semantics E1).
+"""Diagnosis: the amounts that a refusal states in addition to kube-scheduler's node counts (semantics E1).
 
-Invariant: the ledger is only read. "Can never fit" is stated only if totals prove it: the eligible nodes could not hold
-the pods even if they were empty. Only requests are considered, not other pods, ports, volumes or domains.
+Invariant: the ledger is only read. "Can never fit" is reported only if totals prove it: the eligible nodes could not
+hold the pods even if they were empty. The totals count requests only, not other pods, ports, volumes or domains.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ RESOURCES_NAMED = 3
 class Amounts:
     """One resource on the nodes that a shape may use, in exact units.
 
-    `asked` is the request of each pod; `offered` and `free_on_one` are the largest values of any single node. `takes`
+    `asked` is the request of each pod. `offered` and `free_on_one` are the largest values of any single node. `takes`
     is the number of pods that fit into the free amounts, summed over the nodes.
     """
 
@@ -47,9 +47,9 @@ class Amounts:
 class Shortage:
     """Why there is no room for pods of one shape.
 
-    `scarcest` is the resource that is exhausted first; `nodes` counts the eligible nodes, and `empty_room` the pods
-    that would fit on them if they were empty. `closed` lists why nodes that offer enough are not eligible. `instead`
-    lists the extended resources that exist in the cluster, if no node offers the scarcest one at all.
+    `scarcest` is the resource that runs out first; `nodes` counts the eligible nodes, and `empty_room` the pods that
+    would fit on them if they were empty. `closed` lists why nodes that offer enough are not eligible. If no node offers
+    the scarcest resource at all, `instead` lists the extended resources of the cluster.
     """
 
     scarcest: Amounts
@@ -80,7 +80,7 @@ def room(shape: Shape, group: Group, ledger: Ledger) -> int:
 
 def empty_room(shape: Shape, group: Group, totals: Ledger) -> int:
     """Number of pods of `shape` that would fit on the eligible nodes if these were empty. Nodes that the group avoids
-    temporarily count.
+    only temporarily count as eligible.
     """
     # Avoided nodes come back by themselves, so they are part of what the cluster could ever hold.
     return room(shape, replace(group, avoid=frozenset()) if group.avoid else group, totals)

@@ -1,7 +1,8 @@
-"""The last expected end of a pod on each node, so that pods that end together free whole nodes (semantics H10).
+"""The latest expected end of any pod on each node, used to place pods that end together on the same node, so that whole
+nodes become free (semantics H10).
 
-Invariant: it only ranks nodes that earlier rules rank equally, and excludes none. Nothing is computed before the first
-group with a known run time.
+Invariant: this only ranks nodes that earlier rules rank equally, and excludes none. Nothing is computed before the
+first group with a known run time.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ PUSH_S = 3_600.0
 
 
 class LastEnds:
-    """Expected ends during a plan at `wall_s`; `ask` returns `last[n]`, -inf for a node without pods."""
+    """Latest expected ends in a plan at epoch second `wall_s`; `ask` returns `last[n]`, -inf without pods."""
 
     def __init__(self, ask: Callable[[NodeTable], Floats], table: NodeTable, wall_s: float) -> None:
         self._ask = ask
@@ -34,8 +35,8 @@ class LastEnds:
         return last_s
 
     def pushed(self, group: Group) -> Bools | None:
-        """`pushed[n]`: the group would keep node `n` occupied for longer than its current pods; None if its run time is
-        unknown.
+        """`pushed[n]`: the group would keep node `n` occupied more than `PUSH_S` longer than its current pods; None if
+        the group's run time is unknown.
         """
         run_time_s = group.run_time_s
         if run_time_s == math.inf:
@@ -44,7 +45,7 @@ class LastEnds:
         return pushed
 
     def take(self, placed: Iterable[Placement], group: Group) -> None:
-        """Record where the group was placed, so that later groups take its expected end into account."""
+        """Record the nodes of a placed group, so that later groups take its expected end into account."""
         # cached_property stores its value there, once somebody has asked.
         if "_last_s" not in self.__dict__:
             return  # nobody asked; the places of this group are those of a group whose end nobody knows

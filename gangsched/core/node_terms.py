@@ -1,4 +1,4 @@
-"""Node selector terms on one node; `core.filter.node_selector` evaluates them on all nodes."""
+"""Evaluates node selector terms on one node; `core.filter.node_selector` evaluates them on all nodes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _label_met(requirement: Requirement, value: str | None) -> bool:
 
 
 def value_matches(requirement: Requirement, value: str) -> bool:
-    """Whether a label with this value meets a requirement other than In and NotIn."""
+    """Whether a label with this `value` meets a requirement with any operator but In and NotIn."""
     match requirement.operator:
         case "Exists":
             return True

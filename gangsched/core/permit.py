@@ -1,6 +1,6 @@
-"""Permit: whether the members that found a node may be bound now.
+"""Permit: whether the members that have a node may be bound now.
 
-Invariant: a group is permitted when each of its gangs has its minimum; all placed and held members then start together
+Invariant: a group is permitted when each of its gangs has its minimum; then all placed and held members start together
 (semantics B1). Nothing waits inside Permit; a group that is not permitted is refused or holds.
 """
 
@@ -12,7 +12,7 @@ from gangsched.model.gang import Gang
 
 
 def missing(gang: Gang, placed: int) -> int:
-    """Number of members that the gang still needs after `placed` of its pending ones found a node; 0 if none."""
+    """Number of members that the gang still needs once `placed` of its pending members have a node; 0 if none."""
     if gang.free_running:
         return 0
     return max(0, gang.min_member - gang.counted(placed))

@@ -1,10 +1,10 @@
-"""The order in which a plan decides groups, and how much work each may take (semantics Q4, decision 47).
+"""The order in which a plan decides groups, and the work that each group may take (semantics Q4, decision 47).
 
 Invariant: a plan does about `most` units of work for groups. If a group needs more than is left, it is rolled back, and
-the next plan receives its progress and continues. While a group is unfinished, each plan spends half of its work on it
-and half on other groups, so that neither blocks the other. A group that makes no progress is given up. Preemption and
-reservations for a group are computed within one plan: if too little work is left for them, the next plan begins with
-that group.
+the next plan receives its progress and continues. While a group is unfinished, each plan spends half of its work on
+that group and half on the other groups, so neither blocks the other. A group that makes no progress is given up.
+Preemption and reservations for a group are computed within one plan; if too little work is left for them, the next plan
+begins with that group.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ T = TypeVar("T")
 
 
 class PlanQueue:
-    """Iterates over the groups of one plan. `begun` are the groups that it rolled back, `unfinished` is passed to the
-    next plan.
+    """Iterates over the groups of one plan. `begun` are the groups that it rolled back; `unfinished` is the progress
+    for the next plan.
     """
 
     def __init__(self, ready: Sequence[Group], before: Unfinished | None, ledger: Ledger, most: int) -> None:
-        """`ready` is in order; they have half of the work at least, whatever was done before."""
+        """`ready` are the groups in order. At least half of the work is left to them in any case."""
         same = (each for each in ready if before is not None and _is_same(each, before))
         self._resumed = next(same, None)
         self._groups = [group for group in ready if group is not self._resumed]
@@ -55,7 +55,7 @@ class PlanQueue:
         self.unfinished = before if self._resumed is not None else None
 
     def __iter__(self) -> Iterator[Group]:
-        """The groups in their order, and the unfinished one once half of the work is done, unless it goes first."""
+        """Yield the groups in order, and the unfinished one when half of the work is done, unless it is first."""
         if self._resumed is not None and self._goes_first:
             yield self._resumed
         for group in self._groups:
@@ -69,11 +69,11 @@ class PlanQueue:
             yield self._resumed
 
     def behind(self, most: int) -> Sequence[Group]:
-        """The next groups in their order, up to a number."""
+        """The next groups in order, at most `most`."""
         return self._groups[self._next : self._next + max(0, most)]
 
     def shorten(self, units: int) -> None:
-        """Reduce the work left for undecided groups by `units`; the unfinished one keeps its half."""
+        """Reduce the work left for undecided groups by `units`; the unfinished group keeps its half."""
         self._limit -= units
 
     def end(self, group: Group) -> bool:
@@ -90,10 +90,11 @@ class PlanQueue:
         make_room: Callable[[Verdict], dict[str, Verdict]],
         not_done: Callable[[Group, Verdict, Obstacle], Verdict],
     ) -> Mapping[str, Verdict]:
-        """Return verdicts on a group, and on the groups that release room for it.
+        """Return the verdicts on a group, and on the groups that release holds for it.
 
-        Empty if the plan has too little work left; the ledger is then unchanged. `not_done` is the verdict on a group
-        for which preemption takes more work than a whole plan has, or than is left while another group is unfinished.
+        Empty if the plan has too little work left; the ledger is then unchanged. `not_done` returns the verdict on a
+        group for which preemption takes more work than a whole plan has, or than is left while another group is
+        unfinished.
         """
         ledger, work = self._ledger, self._work
         progress = Progress(self._before if group is self._resumed else None)
@@ -161,7 +162,7 @@ def _is_put_off(verdict: Verdict | None) -> bool:
 
 
 def given_up(group: Group, ledger: Ledger) -> Verdict:
-    """Verdict on a group without progress; any freed room wakes it up."""
+    """Verdict on a group that made no progress; any freed room wakes it up."""
     shapes = dict.fromkeys(pod.shape for gang in group.gangs for pod in (*gang.pending, *gang.retry))
     needs = tuple(Need(shape, 0) for shape in shapes if shape in ledger.table.static_fits)
     return Verdict(group=group.id, generation=group.generation, told=placing.too_much_work(group), needs=needs)

@@ -1,7 +1,7 @@
 """PostFilter: break a deadlock of holds by letting lower-ranked groups yield (semantics D1).
 
-Invariant: the order of `queue_sort.group_key` is total and a group yields only to one before it, so the first holding
-group never yields. Holds are released only if a group can then be permitted.
+Invariant: the order of `queue_sort.group_key` is total and a group yields only to a group before it, so the first
+holding group never yields. Holds are released only if a group can then be permitted.
 
 Every deadlock ends. While nothing changes from outside, let h1 … hn be the holds of the groups in queue order. A plan
 without a Permit only adds holds, or moves them from a lower-ranked group to a higher-ranked one, so the vector (h1 …
@@ -33,11 +33,11 @@ Decide: TypeAlias = Callable[[Group], Verdict]
 def yield_holds(
     ordered: Sequence[Group], holders: Sequence[Group], verdicts: Mapping[str, Verdict], ledger: Ledger, decide: Decide
 ) -> dict[str, Verdict]:
-    """Return the new verdicts that break a deadlock, those of yielding groups first; empty without a deadlock.
+    """Return the new verdicts that break a deadlock, those of yielding groups first; empty if there is no deadlock.
 
     A deadlock: no group with holds made progress in this plan (placed, bound or released anything), and a group that
     was refused for room would be permitted if lower-ranked groups released their holds. Only groups with a verdict are
-    considered; any of the `holders` among them may yield.
+    considered; any group among `holders` may yield.
     """
     if not holders:
         return {}
@@ -62,8 +62,8 @@ def yield_holds(
 
 
 def progressed(ordered: Sequence[Group], verdicts: Mapping[str, Verdict]) -> bool:
-    """Whether a group with holds made progress in this plan, or a group began to hold; then the next plan looks for a
-    deadlock.
+    """Whether a group with holds made progress in this plan, or a group took its first holds. If so, the next plan must
+    look for a deadlock.
     """
     moved = any(group.id in verdicts and group.holds and has_moved(verdicts[group.id]) for group in ordered)
     return moved or any(verdict.holds for verdict in verdicts.values())
@@ -73,7 +73,7 @@ def unsettled(ordered: Sequence[Group], verdicts: Mapping[str, Verdict], table: 
     """Groups to decide again, because a group with holds made progress, so that this plan did not look for a deadlock.
 
     These are groups that took holds and were refused for room, and groups for which another group with holds on one of
-    their eligible nodes could yield. No other group could gain by a yield.
+    their eligible nodes could yield. No other group could gain from a yield.
     """
     if not progressed(ordered, verdicts):
         return frozenset()
@@ -105,7 +105,7 @@ def _may_profit(group: Group, holders: Sequence[tuple[Group, frozenset[str]]], t
 
 
 def still_holding(ordered: Sequence[Group], verdicts: Mapping[str, Verdict]) -> list[Group]:
-    """Groups with holds that did not progress in this plan."""
+    """Groups with holds that made no progress in this plan."""
     return [group for group in ordered if group.holds and not (group.id in verdicts and has_moved(verdicts[group.id]))]
 
 

@@ -1,7 +1,7 @@
 """PreFilter: refusals before any node is evaluated.
 
-Invariant: nothing is reserved and no round is counted. `refusals` checks the members (P1, P2, I4), `arithmetic` whether
-the cluster can hold enough of them (P4); both leave the ledger unchanged.
+Invariant: nothing is reserved and no round is counted. `refusals` checks the members (P1, P2, I4), `arithmetic` checks
+whether the cluster can hold enough of them (P4); both leave the ledger unchanged.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ SHAPES_SUMMED = 64
 
 
 def refusals(group: Group) -> tuple[tuple[str, Refusal], ...]:
-    """Refusals of all gangs of the group if one of them is not ready; empty if all are ready (P1, P2, I4).
+    """Refusals of all gangs of the group if one gang is not ready; empty if all are ready (P1, P2, I4).
 
-    The other gangs wait for the one that is not ready, and their refusals name the first such gang.
+    The other gangs wait for the gang that is not ready, and their refusals name the first such gang.
     """
     if group.refusal is not None:
         return tuple((gang.id, group.refusal) for gang in group.gangs)
@@ -39,7 +39,7 @@ def refusals(group: Group) -> tuple[tuple[str, Refusal], ...]:
 
 
 def unhindered(group: Group) -> list[Gang]:
-    """Gangs whose members above the minimum may start alone, whatever the other gangs of the group lack (P3, B3).
+    """Gangs whose members above the minimum may start alone, even if other gangs of the group are not ready (P3, B3).
 
     Empty if the group's declaration is invalid (I4) or one of its gangs timed out (P2, T3).
     """
@@ -50,7 +50,7 @@ def unhindered(group: Group) -> list[Gang]:
 
 
 def not_ready(gang: Gang) -> Refusal | None:
-    """Why no round may be run for a gang: it is uninitialised, timed out, or lacks members (P1, P2)."""
+    """Why a gang gets no round: it is uninitialised, has timed out, or lacks members (P1, P2). None if it is ready."""
     if gang.uninitialised is not None:
         return gang.uninitialised
     if gang.timed_out:
@@ -63,8 +63,8 @@ def not_ready(gang: Gang) -> Refusal | None:
 def waiting_short(gangs: Sequence[Gang]) -> tuple[tuple[str, Refusal], ...]:
     """Refusals of all `gangs` if one of them could not be permitted even if all its pending members fitted.
 
-    The quorum of P1 counts bound members, which Permit may not count (B1). Then members are missing, and more room
-    would not help (E1).
+    The quorum of P1 counts bound members, but Permit may not count them (B1). In that case members are missing, and
+    more room would not help (E1).
     """
     lacks = {gang.id: missing(gang, len(gang.pending)) for gang in gangs}
     return _of_each(
@@ -83,7 +83,8 @@ def _of_each(gangs: Sequence[Gang], own: Mapping[str, Refusal]) -> tuple[tuple[s
 def arithmetic(
     group: Group, gangs: Sequence[Gang], ledger: Ledger, totals: Ledger
 ) -> tuple[Refusal, tuple[Need, ...]] | None:
-    """Refuse a group that totals show not to fit (P4), and return the room that it needs before it is tried again.
+    """Refuse a group that cannot fit by totals (P4), and return the room that it needs before it is tried again. None
+    if it may fit.
 
     `gangs` are the gangs below their minimum. A Strict group is compared with the free room of `ledger`. A NonStrict
     group collects room over time, so it is compared only with `totals`, the empty cluster.
@@ -194,8 +195,8 @@ def _room(shape: Shape, held: Sequence[Placement], group: Group, ledger: Ledger)
 
 
 def min_resources_short(gang: Gang, ledger: Ledger) -> list[str]:
-    """Amounts of `minResources` that are missing on the nodes eligible for any member. The gang's own holds count as
-    free.
+    """Amounts of `minResources` that are missing on the nodes eligible for any member. Room that the gang itself holds
+    counts as free.
     """
     if not gang.min_resources or not gang.pending:
         return []

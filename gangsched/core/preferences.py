@@ -38,7 +38,7 @@ def prefers_company(pod: Pod) -> bool:
 def pod_penalty(pod: Pod, feasible: Bools, occupancy: Occupancy) -> Ints | None:
     """`penalty[node]`, 0-200, for preferred inter-pod affinity and ScheduleAnyway spread; None if the pod has neither.
 
-    Preferred terms of existing pods that select `pod` count too. Values of infeasible nodes are meaningless.
+    Preferred terms of existing pods that select `pod` count as well. Values of infeasible nodes are meaningless.
     """
     if not prefers_company(pod) and not occupancy.pods.existing_terms(pod).preferred:
         return None
@@ -49,9 +49,10 @@ def pod_penalty(pod: Pod, feasible: Bools, occupancy: Occupancy) -> Ints | None:
 
 
 def spread_cost(pod: Pod, occupancy: Occupancy) -> Ints | None:
-    """`cost[node]` of the pod's peers nearby, weighted as in kube-scheduler's default spread. Read-only.
+    """`cost[node]` for the pod's peers on the node and in its zone, weighted as in kube-scheduler's default spread.
+    Read-only.
 
-    None if the default does not apply: the pod has no peers (`model.peers`), or has its own spread constraints.
+    None if the default spread does not apply: the pod has no peers (`model.peers`), or has its own spread constraints.
     """
     constraints = pod.shape.constraints
     if constraints.spread or constraints.soft_spread:

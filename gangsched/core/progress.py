@@ -1,7 +1,7 @@
 """Progress of a group that needs more work than one plan may do.
 
 Invariant: a plan could recompute all of it, so dropping it costs only work. The node chosen for a member is reused only
-if the member still fits there. That a member found no node is reused without a check.
+if the member still fits there. The result that a member found no node is reused without a check.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ MOST_IN_VAIN = 3
 
 
 class Progress:
-    """Results of earlier plans for one group; rounds read those in `earlier` and add their own.
+    """Results of earlier plans for one group; rounds read these results and add their own.
 
-    For a tree, `parts` has the decisions about its parts, by name, and `refuted` the numbers of refuted choices of
-    children, by composite.
+    For a tree, `parts` has the decisions about its parts, by name, and `refuted` the numbers of the choices of children
+    that were refuted, by composite.
     """
 
     def __init__(self, before: Unfinished | None = None) -> None:
@@ -56,11 +56,11 @@ class Progress:
     # --- scopes -----------------------------------------------------------------------------------------------------
 
     def begin(self, part: str) -> None:
-        """Start a part, by name, of a group that is decided in parts; each part has its own scopes."""
+        """Start a part, by name, of a group that is decided in parts; each part has scopes of its own."""
         self._part = part
 
     def is_past(self, scope: str) -> bool:
-        """Whether a scope was tried without success and left, in this plan or an earlier one."""
+        """Whether a scope was tried without success, in this plan or an earlier one."""
         return self._named(scope) in self._passed
 
     def enter(self, scope: str) -> None:
@@ -135,7 +135,7 @@ class Progress:
         return moved
 
     def again(self, run: Sequence[Pod], ledger: Ledger) -> list[Placement]:
-        """The placements that `resume` reserved again and that are of the first pods of this run."""
+        """The placements of the first pods of this run that `resume` reserved again."""
         storage, found = ledger.occupancy.storage, []
         for pod in run:
             node = self._resumed.get(pod.uid)
@@ -149,7 +149,7 @@ class Progress:
         self._placed.append(placements)
 
     def failures(self, run: Sequence[Pod]) -> list[tuple[Pod, Refusal]] | None:
-        """Why an earlier plan found no node for the pods of a run; None unless this is known for all of them."""
+        """The refusals of an earlier plan for the pods of a run; None unless they are known for all pods of the run."""
         if not self._failed_earlier or any(pod.uid not in self._failed_earlier for pod in run):
             return None
         return [(pod, self._failed_earlier[pod.uid]) for pod in run]
@@ -161,27 +161,27 @@ class Progress:
     # --- sums -------------------------------------------------------------------------------------------------------
 
     def room(self, gang: str, shape: Shape, count: int) -> int | None:
-        """Room for a gang's pods of a shape in an earlier plan, if it sufficed for all `count` pods."""
+        """Room that an earlier plan found for a gang's pods of a shape, if it sufficed for all `count` pods."""
         known = self._before.rooms.get((gang, shape)) if self._before is not None else None
         return known if known is not None and known >= count else None
 
     def has_room(self, gang: str, shape: Shape, room: int) -> None:
-        """Record the room for a gang's pods of a shape, as computed from totals."""
+        """Record the room for a gang's pods of a shape, computed from totals."""
         self._rooms[gang, shape] = room
 
     def shortage(self, shape: Shape) -> Shortage | None:
-        """Why an earlier plan found too little room for pods of a shape."""
+        """The shortage that an earlier plan found for pods of a shape; None if it found none."""
         return self._before.shortages.get(shape) if self._before is not None else None
 
     def is_short(self, shape: Shape, shortage: Shortage) -> None:
-        """Record why there is too little room for pods of a shape."""
+        """Record the shortage of room for pods of a shape."""
         self._shortages[shape] = shortage
 
     # --- between plans ----------------------------------------------------------------------------------------------
 
     @property
     def ends(self) -> bool:
-        """Whether the group will be given up by the next plan."""
+        """Whether the next plan will give up the group."""
         before = self._before
         return before is not None and (
             before.plans >= MOST_PLANS or before.in_vain >= MOST_IN_VAIN or before.choices >= MAX_CHOICES

@@ -1,7 +1,7 @@
-"""Which room of a ledger is promised to others, so that a group may not use it: reservations and hold-backs.
+"""Room of a ledger that is promised to others, so that a group may not use it: reservations and hold-backs.
 
-Invariant: every question about what a group may use of a node is answered here, for both. Nominations need no question,
-because the ledger itself has less free room for them (`Ledger.respect_nominations`).
+Invariant: every question about the room that a group may use on a node is answered here, for both kinds. Nominations
+need no question, because the ledger already subtracts their room (`Ledger.respect_nominations`).
 """
 
 from __future__ import annotations
@@ -16,17 +16,19 @@ from gangsched.model.snapshot import Bools, Ints
 
 
 class RoomKept(Protocol):
-    """Protocol of reservations, which keep some groups from using room; `core.reservations.passing` implements it."""
+    """Protocol of reservations, which restrict the room that some groups may use; `core.reservations.passing`
+    implements it.
+    """
 
     def narrow(self, shape: Shape, free: Ints, group: Group) -> Ints:
-        """`room[n]`: the part of the `free[n]` places for pods of `shape` on node `n` that `group` may use."""
+        """`room[n]`: how many of the `free[n]` places for pods of `shape` on node `n` the `group` may use."""
 
     def standing(self, group: Group) -> Hashable:
-        """A key that is equal for groups with the same restrictions, until the ledger changes; None without any."""
+        """A key that is equal for groups with the same restrictions, until the ledger changes; None if none apply."""
 
 
 class HeldBackNodes(NamedTuple):
-    """Groups whose priority is below `right` do not start on `nodes`, because `group` may preempt there soon (V27)."""
+    """`nodes` where groups with a priority below `right` do not start, because `group` may preempt there soon (V27)."""
 
     group: str
     right: int
@@ -34,7 +36,7 @@ class HeldBackNodes(NamedTuple):
 
 
 class RoomPromises:
-    """The promises that restrict the groups of one plan; at most one group holds others back (V27)."""
+    """The promises that restrict the groups of one plan; at most one group holds back lower-priority groups (V27)."""
 
     def __init__(self) -> None:
         self.reserved: RoomKept | None = None
@@ -44,26 +46,26 @@ class RoomPromises:
         return self.reserved is not None or self.held_back is not None
 
     def closed(self, group: Group) -> Bools | None:
-        """Nodes on which the group is held back for another one; None for no nodes."""
+        """Nodes on which the group is held back for another group; None if there are none."""
         held_back = self.held_back
         return held_back.nodes if held_back is not None and held_back.right > group.priority else None
 
     def narrow(self, shape: Shape, room: Ints, group: Group) -> Ints:
-        """`room[n]`: the part of these places for pods of `shape` on node `n` that reservations leave to the group."""
+        """`room[n]`, reduced to the places for pods of `shape` on node `n` that reservations leave to the group."""
         return room if self.reserved is None else self.reserved.narrow(shape, room, group)
 
     def standing(self, group: Group) -> Hashable:
-        """A key that is equal for groups with the same restrictions, until the ledger changes; None without any."""
+        """A key that is equal for groups with the same restrictions, until the ledger changes; None if none apply."""
         reserved = None if self.reserved is None else self.reserved.standing(group)
         held_back = None if self.held_back is None or self.closed(group) is None else self.held_back.group
         return None if reserved is None and held_back is None else (reserved, held_back)
 
     def keeps_from(self, group: Group) -> bool:
-        """Whether reservations restrict the group on any node, so that free room alone does not say what it may use."""
+        """Whether reservations restrict the group on any node, so that it may not be able to use all free room."""
         return self.reserved is not None and self.reserved.standing(group) is not None
 
     def end_hold_back(self, group_id: str) -> bool:
-        """End the hold-back for this group, which is decided now; False if there is none."""
+        """End the hold-back for this group, which is decided now; False if there is no such hold-back."""
         if self.held_back is None or self.held_back.group != group_id:
             return False
         self.held_back = None
@@ -80,10 +82,10 @@ class RoomPromises:
 
     @contextmanager
     def none(self) -> Iterator[None]:
-        """Ignore all promises inside the context, to evaluate the room at the start of a reservation.
+        """Ignore all promises inside the context, to compute the room at the start of a reservation.
 
-        A hold-back lasts until its group is decided. If it counted there, one plan would make a reservation that the
-        next one drops.
+        A hold-back lasts until its group is decided. If it counted here, one plan would make a reservation that the
+        next plan drops.
         """
         held_back, self.held_back = self.held_back, None
         try:

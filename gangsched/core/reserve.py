@@ -1,7 +1,7 @@
 """Reserve and Unreserve: the ledger that one plan works on.
 
-Invariant: a ledger starts as the snapshot's free room and journals every change, so a rollback restores exactly the
-earlier state, pods and storage (`occupancy`) included. The snapshot is never changed. Room per shape and node is
+Invariant: a ledger starts as the snapshot's free room and journals every change, so a rollback exactly restores the
+earlier state, including pods and storage (`occupancy`). The snapshot is never changed. Room per shape and node is
 cached, and updated only for nodes that changed since it was last read.
 """
 
@@ -60,9 +60,11 @@ class Ledger:
         work: Work | None = None,
         counts: CountCache | None = None,
     ) -> None:
-        """Start from the snapshot's free room or, with `empty`, from what the nodes offer when nothing runs on them.
+        """Start from the snapshot's free room or, with `empty`, from the room that nodes offer when nothing runs on
+        them.
 
-        All ledgers of one plan share `work`, to which what is read is charged, and of one cluster `counts` of its pods.
+        All ledgers of one plan share `work`, to which reads are charged. All ledgers of one cluster share `counts`, its
+        pod counts.
         """
         self.table = snapshot.table
         self.resources: Mapping[str, int] = snapshot.resources
@@ -120,7 +122,9 @@ class Ledger:
         return bool(self.packed_by(shape)[0])
 
     def packed_by(self, shape: Shape) -> tuple[str, int]:
-        """The accelerator that `shape` requests most of, and the amount; ("", 1) without one: pods are counted."""
+        """The accelerator of which `shape` requests the most, and the amount; ("", 1) if it requests none: pods are
+        counted.
+        """
         known = self._packed_by.get(shape)
         if known is None:
             asks = [(amount, name) for name, amount in shape.requests if self.policy.is_accelerator(name)]
@@ -135,7 +139,7 @@ class Ledger:
     def usual(self, name: str) -> Mapping[str, int]:
         """CPU and memory in use per `unit` of `name` in use, in the snapshot; 0 while no `name` is in use.
 
-        An average over all nodes with the accelerator, which estimates what the next pods request.
+        An average over all nodes with the accelerator; it estimates the requests of the next pods.
         """
         known = self._usual.get(name)
         if known is None:
@@ -152,7 +156,7 @@ class Ledger:
         return known
 
     def recall(self, key: Hashable, make: Callable[[], T], *, lasting: bool = False) -> T:
-        """The result of `make`, cached by `key`: for the plan if `lasting`, else until the ledger changes."""
+        """The result of `make`, cached by `key`: if `lasting` for the whole plan, else until the ledger changes."""
         version = -1 if lasting else len(self._touched)
         known = self._recalled.get(key)
         if known is None or known[0] != version:
@@ -184,7 +188,7 @@ class Ledger:
         return len(self._touched)
 
     def touched_since(self, version: int) -> Sequence[Ints]:
-        """The nodes of every change since `version`."""
+        """The nodes of each change since `version`."""
         return self._touched[version:]
 
     def checkpoint(self) -> int:
@@ -192,7 +196,7 @@ class Ledger:
         return len(self._journal)
 
     def rollback(self, checkpoint: int) -> None:
-        """Undo every reservation and release since `checkpoint`, newest first."""
+        """Undo every reservation and release since `checkpoint`, latest first."""
         while len(self._journal) > checkpoint:
             self._journal.pop()(self)
 
@@ -219,7 +223,7 @@ class Ledger:
         self.occupancy.move(pods, where, sign)
 
     def release(self, pod: Pod, node: str) -> None:
-        """Release the room of one pod, as Unreserve does; no effect if the node is gone."""
+        """Release the room of one pod, as Unreserve does; no effect if the node no longer exists."""
         index = self.table.index.get(node)
         if index is not None:
             self.reserve((pod,), np.array([index]), np.array([-1]))
@@ -245,8 +249,8 @@ class Ledger:
     def respect_nominations(self, priority: int, *, but: str = "") -> None:
         """Reserve the room of nominated pods with at least `priority`, except those of group `but`.
 
-        This includes nominations by other schedulers (F1) and by gangsched (V10). Room reserved by an earlier call for
-        lower priorities is released. The call costs nothing if nothing changed, otherwise one sum of columns per
+        This includes nominations by other schedulers (F1) and by gangsched (V10). Room that an earlier call reserved
+        for lower priorities is released. The call costs nothing if nothing changed, otherwise one sum of columns per
         priority.
         """
         promises = self._snapshot.nominated
@@ -289,7 +293,7 @@ class Ledger:
         self._fulfilled |= {each.pod.uid: each for each in there if each.pod.uid in uids}
 
     def respected(self, group: str) -> Sequence[Nomination]:
-        """The nominations of a group among those respected now."""
+        """The nominations of a group among the nominations that are currently respected."""
         promises = self._snapshot.nominated
         there = promises.by_group.get(group, {}).values() if group and self._respected else ()
         lowest = promises.levels[self._respected - 1].priority if there else 0
@@ -297,8 +301,8 @@ class Ledger:
 
     @contextmanager
     def keeping(self, group: str, *, but: Set[str]) -> Iterator[None]:
-        """Inside the context, the room of the group's nominated pods, except those `but`, is closed to the group
-        itself, too.
+        """Inside the context, the group itself cannot use the room of its nominated pods either, except that of pods in
+        `but`.
         """
         kept = [each for each in self.respected(group) if each.pod.uid not in but]
         with self.work.unlimited():  # nothing would roll back one half of it
@@ -310,13 +314,13 @@ class Ledger:
                 self.promise(kept, -1)
 
     def promise(self, nominations: Sequence[Nomination], sign: int) -> None:
-        """Reserve (+1) or release (-1) the room of nominations, except what pods that leave for them still use."""
+        """Reserve (+1) or release (-1) the room of nominations, except the part that leaving pods still use."""
         self.move(((each.pod, each.node) for each in nominations), sign)
         if any(each.freed for each in nominations):
             self.count_on(self._snapshot.layout.sums((each.node, each.freed) for each in nominations), sign)
 
     def count_on(self, amounts: Ints, sign: int = 1) -> None:
-        """Count room that leaving pods use and nominations reserve, `amounts[r][n]`, once (+1) or twice (-1)."""
+        """Count `amounts[r][n]`, which leaving pods use and nominations reserve, only once (+1), or undo that (-1)."""
         rows, nodes = np.nonzero(amounts)
         if rows.size:
             self._count_once(rows, nodes, sign * amounts[rows, nodes])
@@ -330,7 +334,7 @@ class Ledger:
         return self._snapshot.layout.sums((node, pod.shape.requests) for pod, node in placed)
 
     def leave_for_promises(self) -> None:
-        """Stop counting leaving pods as users of nominated room, before they are removed from the ledger."""
+        """Stop counting leaving pods as users of nominated room; call it before they are removed from the ledger."""
         if self._in_use is not None:
             rows, nodes = np.nonzero(self._in_use)
             self._count_once(rows, nodes, -self._in_use[rows, nodes])
@@ -348,7 +352,9 @@ class Ledger:
         self._touched.append(np.unique(nodes))
 
     def move(self, placed: Iterable[tuple[Pod, str]], sign: int) -> None:
-        """Reserve (+1) or release (-1) room for pods, each on its node unless the node is gone, one shape at a time."""
+        """Reserve (+1) or release (-1) room for pods on their nodes, one shape at a time; nodes that no longer exist
+        are skipped.
+        """
         by_shape: dict[Shape, list[tuple[int, Pod]]] = {}
         for pod, node in placed:
             index = self.table.index.get(node)
@@ -378,14 +384,15 @@ class Ledger:
         return known.per_node
 
     def only_room_counts(self, pods: Sequence[Pod]) -> bool:
-        """Whether room is the only reason for which stateful filters can reject any of `pods` on a node."""
+        """Whether stateful filters can reject a node for any of `pods` only for lack of room."""
         alike = self.occupancy.equivalence(pods)
         return not any(restricts(pod, self.occupancy) for pod in {alike(pod): pod for pod in pods}.values())
 
     def fits_still(self, pod: Pod, node: str) -> bool:
-        """Whether a placed pod may stay on `node`: still allowed, no over-commitment, no conflict.
+        """Whether a placed pod may stay on `node`: the node is still allowed, not over-committed, and there is no
+        conflict.
 
-        Spread and affinity are not checked again, because they apply when a pod is placed.
+        Spread and affinity are not checked again, because they apply only when a pod is placed.
         """
         index, shape = self.table.index.get(node), pod.shape
         if index is None or not static_fit(shape, self.table).mask[index]:

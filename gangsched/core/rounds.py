@@ -1,7 +1,8 @@
 """Rounds: one pass over a group's pending members (semantics R1-R3).
 
 Invariant: a round tries each pending member at most once and ends in the plan in which it began. Afterwards the ledger
-has its placements (permitted, holding) or is unchanged (refused). It never waits for a pod that does not exist yet.
+has the round's placements (permitted, holding) or is unchanged (refused). A round never waits for a pod that does not
+exist yet.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class Trial:
     """Result of a pass over some gangs; `placed` is by gang id, `failed` in the order tried.
 
     `culprit` is the first failure after which a Strict gang cannot reach its minimum: gang, pod and reason. `note`
-    describes what required domains lack, and `lacks` what slices lack, "" if the group has none.
+    describes what required domains lack, `lacks` what slices lack; "" if the group requires neither.
     """
 
     placed: dict[str, list[Placement]] = field(default_factory=dict)
@@ -66,7 +67,7 @@ class Trial:
         return tuple(placement for placements in self.placed.values() for placement in placements)
 
     def attempt(self, gang_id: str, run: Sequence[Pod], group: Group, ledger: Ledger) -> Sequence[tuple[Pod, Refusal]]:
-        """Place as many of a run of identical members as fit; return those without a node, and why."""
+        """Place as many of a run of identical members as fit; return the members without a node and their refusals."""
         ledger.work.charge(10)
         progress = ledger.progress
         found = progress.again(run, ledger) if progress is not None else []
@@ -86,8 +87,8 @@ class Trial:
 def run_round(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> tuple[Trial, Round]:
     """Run one round over `gangs`, the gangs of `group` that are below their minimum.
 
-    Scopes of the GPU policy are tried in order until an attempt succeeds or the last one was tried; all other attempts
-    are rolled back.
+    Scopes of the GPU policy are tried in order until an attempt succeeds or no scope is left; failed attempts are
+    rolled back.
     """
     present = sum(len(gang.pending) for gang in gangs)
     checkpoint = ledger.checkpoint()
@@ -116,8 +117,8 @@ def run_round(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> tuple[Tria
 
 
 def attempt(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> tuple[Trial, int]:
-    """Make one pass over the members, then a search if it failed; also return how many members found a node. A refusal
-    is rolled back.
+    """Make one pass over the members and, if it failed, a search; also return the number of members that found a node.
+    A refusal is rolled back.
     """
     if group.apart or is_sliced(gangs):
         trial = _in_slices(group, gangs, ledger)
@@ -172,8 +173,8 @@ def place_alone(pods: Sequence[Pod], group: Group, ledger: Ledger) -> Trial:
 def place_run(run: Sequence[Pod], group: Group, ledger: Ledger) -> list[Placement]:
     """Reserve room for as many of these pods as fit, in the given order, up to the first one that does not fit.
 
-    They are placed at once if their filters do not read other pods, otherwise one by one, so that each is filtered with
-    the previous ones in place.
+    They are placed at once if their filters do not read other pods; otherwise one by one, so that the filters of each
+    pod see the pods before it in place.
     """
     placed: list[Placement] = []
     for alike in _runs(run, ledger):

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scope:
-    """Nodes to which one attempt is limited, None for all: for pods with accelerators, and for the `others`."""
+    """Nodes to which one attempt is limited, None for all nodes: `accelerated` for pods with accelerators, `others` for
+    other pods.
+    """
 
     accelerated: Bools | None = None
     others: Bools | None = None
@@ -40,12 +42,12 @@ class Scope:
     packed: tuple[Demand, Packing] | None = None
 
     def narrowed(self, inside: Bools, name: str) -> Scope:
-        """The part of the scope whose nodes are `inside`, for all pods; `name` describes it."""
+        """The part of the scope that is `inside`, for all pods; `name` describes it."""
         accelerated, others = (inside if each is None else inside & each for each in (self.accelerated, self.others))
         return Scope(accelerated, others, f"node(s) are outside {name}")
 
     def of(self, *, accelerated: bool) -> Bools | None:
-        """Nodes for pods with accelerators, or for others."""
+        """Nodes for pods with accelerators, or for pods without."""
         return self.accelerated if accelerated else self.others
 
 

@@ -1,4 +1,4 @@
-"""Nodes that are closed to a group, and how many of its pods fit on the other nodes.
+"""Nodes that are closed to a group, and how many of its pods fit on the remaining nodes.
 
 Invariant: the ledger is only read. A node is closed because of the group (a kubelet rejected a member, pods share GPUs,
 room is held back or reserved for others), or because it is outside the current scope.
@@ -30,13 +30,13 @@ SHARED = "node(s) share GPUs between pods, which this gang does not allow"
 
 
 def look_ahead(table: NodeTable, policy: GpuPolicy) -> None:
-    """Read the labels that gangs with GPUs need from all nodes in advance: 10 ms for 15,000 nodes."""
+    """Read in advance, from all nodes, the labels that gangs with GPUs need: 10 ms for 15,000 nodes."""
     for key in (*policy.topology_keys, PRODUCT_LABEL, SHARING_LABEL):
         table.label_column(key)
 
 
 def closed(group: Group, shape: Shape, ledger: Ledger) -> Iterator[RefusedNodes]:
-    """Yield the nodes that are closed to pods of `shape` because of the group, by reason."""
+    """Yield the nodes that are closed to the group's pods of `shape`, by reason."""
     if group.avoid:
         yield RefusedNodes(AVOIDED, ledger.table.having(group.avoid))
     accelerated = ledger.accelerated(shape)
@@ -52,19 +52,19 @@ def closed(group: Group, shape: Shape, ledger: Ledger) -> Iterator[RefusedNodes]
 
 
 def closed_for_long(group: Group, shape: Shape, ledger: Ledger) -> Iterator[Bools]:
-    """Yield the nodes that are closed to pods of `shape` for reasons that do not end by themselves."""
+    """Yield the nodes that are closed to the group's pods of `shape` for reasons that do not expire on their own."""
     return (nodes for why, nodes in closed(group, shape, ledger) if why not in (AVOIDED, HELD_BACK))
 
 
 def kept_from(group: Group, shape: Shape, ledger: Ledger) -> Iterator[RefusedNodes]:
-    """Yield nodes with room for a pod of `shape` that the group may not use because of reservations (H8)."""
+    """Yield the nodes that have room for a pod of `shape`, but that reservations close to the group (H8)."""
     if ledger.promises.reserved is not None:
         room = ledger.room(shape)
         yield RefusedNodes(RESERVED, (room > 0) & (ledger.promises.narrow(shape, room, group) <= 0))
 
 
 def standing(group: Group, shape: Shape, ledger: Ledger) -> Hashable:
-    """A key of the nodes that are closed to the group's pods of `shape`; equal for equal sets of nodes."""
+    """A key of the nodes that are closed to the group's pods of `shape`: equal keys mean equal nodes."""
     scope = ledger.scope
     everywhere = scope.accelerated is None and scope.others is None
     # Scopes compare by identity: two attempts with equal nodes are rare, and comparing masks is not free.

@@ -1,19 +1,20 @@
 """Score: choice among the feasible nodes for a run of identical pods.
 
-Invariant: `RULES` are applied in this order, each only among the equals of those before, and ties end on node names.
-The rules up to `fewest_nodes` split the nodes into tiers, best first; the others choose within one tier.
+Invariant: `RULES` are applied in this order, each only among nodes that the rules before it rank equally; the last
+tie-break is the node name. The rules up to `fewest_nodes` split the nodes into tiers, best first; the later rules
+choose within one tier.
 
 1. `soft_preferences`: fewest untolerated PreferNoSchedule taints, highest preferred affinity;
-2. `accelerators_left_alone`: pods that request no accelerator go to nodes without one, if possible; of
-   these plain replicas go to the nodes and zones with the fewest others of their controller;
+2. `accelerators_left_alone`: pods that request no accelerator go to nodes without one, if possible;
+   among these, plain replicas go to the nodes and zones with the fewest pods of their controller;
 3. `fewest_nodes`: as many pods together as fit;
-4. `ends_together`: where run times are known, nodes that the pods do not keep busy for longer (H10);
+4. `ends_together`: if run times are known, nodes that the pods do not keep busy for longer (H10);
 5. `least_harm`: the node whose room for other gangs suffers least;
 6. `fewest_accelerators_left`, then `smallest_machine`;
-7. `least_spare`: the least CPU and memory to spare, so that well-equipped nodes stay for those who need them.
+7. `least_spare`: the least CPU and memory to spare, so that well-equipped nodes stay free for pods that need them.
 
-Rule 3 comes before rule 5: a gang on one node talks faster than a gang on two, and the rest of a large node is worth
-more in one piece than two halves on two nodes. docs/placement.md has the measurements behind rules 4 to 7.
+Rule 3 comes before rule 5: a gang on one node communicates faster than a gang on two, and the rest of a large node is
+worth more in one piece than two halves on two nodes. docs/placement.md has the measurements behind rules 4 to 7.
 """
 
 from __future__ import annotations
@@ -38,11 +39,12 @@ STRANDED = 4
 class Candidates:
     """Nodes that rules compare: node `index[i]` has room for `room[i]` pods and would get `takes[i]`.
 
-    `penalty[i]` is the penalty for preferences about other pods, None for none. `pushed[i]`: the pods would keep the
-    node occupied for longer than its current pods; None if unknown. `spread[i]` is the weighted number of peers nearby;
-    None if they do not count. With `last`, one of the nodes gets all remaining pods; without it, each node is filled.
+    `penalty[i]` is the penalty for preferences about other pods; None if the pods have none. `pushed[i]`: the pods
+    would keep the node occupied for longer than its current pods; None if unknown. `spread[i]` is the weighted number
+    of peers nearby; None if they do not count. With `last`, one of the nodes gets all remaining pods; without it, each
+    node is filled.
 
-    Instances are never changed, but not frozen either: several are created per pod, and freezing costs 2 us each.
+    Instances are never changed, but are not frozen: several are created per pod, and freezing costs 2 us each.
     """
 
     index: Ints
@@ -58,7 +60,7 @@ class Candidates:
         return self.at(mask.nonzero()[0])  # taking numbers is several times as fast as taking a mask
 
     def at(self, kept: Ints) -> Candidates:
-        """Only the candidates at these positions."""
+        """Only the candidates at the positions `kept`."""
         room = self.room.take(kept)
         takes = room if self.takes is self.room else self.takes.take(kept)
         penalty = None if self.penalty is None else self.penalty.take(kept)
@@ -81,7 +83,9 @@ def soft_preferences(shape: Shape, nodes: Candidates, ledger: Ledger) -> Ints | 
 
 
 def accelerators_left_alone(shape: Shape, nodes: Candidates, ledger: Ledger) -> Ints | None:
-    """Rule 2: nodes without accelerators come first for pods that ask for none, then those far from other replicas."""
+    """Rule 2: for pods that request no accelerator, nodes without accelerators come first, then nodes far from other
+    replicas.
+    """
     if ledger.accelerated(shape):
         return None
     if ledger.accelerated_nodes is None:
@@ -101,13 +105,14 @@ def ends_together(shape: Shape, nodes: Candidates, ledger: Ledger) -> Ints | Non
 
 
 def least_harm(shape: Shape, nodes: Candidates, ledger: Ledger) -> Ints | None:
-    """Rule 5: how much later gangs lose if the pods are placed on each node, in thousandths of `worth`. Only for the
+    """Rule 5: the loss for later gangs if the pods are placed on each node, in thousandths of `worth`. Only for the
     last node.
 
-    The sum of three costs: the lost `worth` of free accelerators; half of the lost square of their number, so that pods
-    gather on used nodes and other nodes become empty; and STRANDED per accelerator that is left without the CPU and
-    memory that pods request per accelerator on average. The third does not apply to empty nodes of the largest size:
-    the one with the least CPU and memory is used first (rule 7), so that the others stay for the largest gangs.
+    The sum of three costs: the lost `worth` of free accelerators; half of the decrease of their number's square, so
+    that pods gather on used nodes and other nodes become empty; and STRANDED per accelerator that is left without the
+    CPU and memory that pods request per accelerator on average. The third cost does not apply to empty nodes of the
+    largest size: among these, the node with the least CPU and memory is used first (rule 7), so that better-equipped
+    nodes stay free for the largest gangs.
     """
     name, asked = ledger.packed_by(shape)
     # Nodes that are filled completely differ in nothing that this rule counts.
@@ -180,9 +185,9 @@ def choose(
     """Choose nodes: their indices, and how many of `count` pods of `shape` each gets; fewer than `count` in total if
     room is short.
 
-    `room[n]` pods fit on node `n`; `penalty[n]` is the penalty for preferences about other pods (rule 1), `pushed[n]`
-    the input of rule 4, `spread[n]` that of the second half of rule 2. Nodes are distinct. The cost is one sort of the
-    feasible nodes.
+    `room[n]` pods fit on node `n`. `penalty[n]` is the penalty for preferences about other pods (rule 1), `pushed[n]`
+    the input of rule 4, and `spread[n]` the input of the second half of rule 2. Nodes are distinct. The cost is one
+    sort of the feasible nodes.
     """
     feasible = (room > 0).nonzero()[0]  # a mask is searched several times as fast as numbers
     chosen, counts = [feasible[:0]], [feasible[:0]]
@@ -260,10 +265,11 @@ def _best(shape: Shape, count: int, nodes: Candidates, ledger: Ledger) -> int:
 
 
 def worth(free: Ints) -> Ints:
-    """Value of `free[n]` accelerators: for each size 1, 2, 4, …, the number of them that pods of that size can use.
+    """Value of `free[n]` accelerators: for each pod size 1, 2, 4, …, the number of accelerators that pods of that size
+    can use, summed over the sizes.
 
-    8 in one piece are worth 32, two times 4 only 24, so it costs more to break up a large piece than to use up a small
-    one.
+    8 accelerators in one piece are worth 32, two pieces of 4 only 24, so breaking up a large piece costs more than
+    using up a small one.
     """
     total = np.zeros_like(free)
     for bit in range(int(free.max(initial=0)).bit_length()):

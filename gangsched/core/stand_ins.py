@@ -1,8 +1,8 @@
-"""Members to come: stand-ins for members that are created only after others of their gang run (semantics B8).
+"""Members to come: stand-ins for members that are created only after other members of their gang run (semantics B8).
 
-Invariant: pure functions. In a plan a stand-in is a pending member like any other, so that rounds, searches, preemption
-and reservations treat both alike; only the finished verdict tells them apart: the place of a stand-in is no bind but
-promised room.
+Invariant: pure functions. In a plan a stand-in is a pending member like any other, so rounds, searches, preemption and
+reservations treat both alike. Only the finished verdict distinguishes them: the place of a stand-in is promised room,
+not a bind.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def with_all(gang: Gang, policy: GpuPolicy) -> Gang:
 
 
 def split(verdict: Verdict) -> Verdict:
-    """The verdict with the places of members to come in `rooms`, not among the binds."""
+    """The verdict with the places of members to come moved from `binds` to `rooms`."""
     rooms = tuple(each for each in verdict.binds if is_to_come(each.pod.uid))
     if not rooms:
         return verdict
@@ -38,9 +38,10 @@ def split(verdict: Verdict) -> Verdict:
 
 
 def taken(gang: Gang, verdict: Verdict) -> set[str]:
-    """Uids of the members to come whose room newly placed members take: one on the same node, else any of the gang.
+    """Uids of the members to come whose room newly placed members take: a member to come on the same node if there is
+    one, otherwise any of the gang.
 
-    Wherever a member starts, one fewer is to come.
+    Each member that starts, on whichever node, reduces the members to come by one.
     """
     left = {each.pod.uid: each.node for each in gang.promised}
     own = {pod.uid for pod in (*gang.pending, *gang.retry)} if left else frozenset[str]()
@@ -55,7 +56,7 @@ def taken(gang: Gang, verdict: Verdict) -> set[str]:
 
 
 def fulfill(gangs: Iterable[Gang], verdict: Verdict, ledger: Ledger) -> None:
-    """Record that members have come, so that their room is no longer promised."""
+    """Record that members to come now exist and are placed, so that their room is no longer promised."""
     for gang in gangs:
         if gang.promised:
             ledger.fulfill(room_key(gang.id), taken(gang, verdict))

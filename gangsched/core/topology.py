@@ -1,7 +1,7 @@
-"""Topology: levels, their domains, and which level is finer than which.
+"""Topology: levels, their domains, and which of two levels is finer.
 
-A level is a set of node labels; a domain is one combination of their values. A node without one of the labels is in no
-domain of the level.
+A level is a set of node labels; a domain is one combination of values of these labels. A node that lacks one of the
+labels is in no domain of the level.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gangsched.model.snapshot import LABEL_COLUMNS_LIMIT, Bools, Codes, Ints, La
 
 @dataclass(frozen=True, eq=False)
 class TopologyLevel:
-    """The domains of `keys`: `codes[n]` is the domain of node `n`, -1 for none."""
+    """The domains of the labels `keys`: `codes[n]` is the domain of node `n`, -1 for none."""
 
     keys: tuple[str, ...]
     codes: Codes
@@ -42,7 +42,9 @@ class TopologyLevel:
         return np.asarray(self.codes == domain)
 
     def sums(self, values: Ints, nodes: Ints | None = None) -> Ints:
-        """`sums[domain]` of `values[n]`, exact below 2**53; with `nodes`, `values[i]` are of node `nodes[i]`."""
+        """`sums[domain]`: sum of `values[n]` over its nodes, exact below 2**53. With `nodes`, `values[i]` belongs to
+        node `nodes[i]`.
+        """
         codes = self.codes if nodes is None else self.codes[nodes]
         inside = codes >= 0
         if not inside.all():
@@ -55,7 +57,7 @@ class TopologyLevel:
         return found[found >= 0]
 
     def inside(self, coarser: TopologyLevel) -> Ints:
-        """For each domain, the domain of a coarser level that contains it."""
+        """For each domain, the domain of `coarser` that contains it."""
         order, starts = self._sorted
         # One node decides, since levels are built with the labels of the coarser one among their keys.
         found: Ints = coarser.codes[order[starts[:-1]]].astype(np.int64)
@@ -68,9 +70,7 @@ class TopologyLevel:
         return ", ".join(f"{key}={value}" for key, value in zip(self.keys, values, strict=True))
 
     def common(self, nodes: Ints) -> int | None:
-        """The domain that contains most of these nodes, among equals the first by name; None if no node is in a
-        domain.
-        """
+        """The domain that contains most of these nodes; of several, the first by name. None if no node is in one."""
         there = self.codes[nodes]
         counts = np.bincount(there[there >= 0], minlength=self.size)
         if not counts.any():
@@ -102,8 +102,8 @@ def level(keys: Iterable[str], table: NodeTable) -> TopologyLevel:
 
 
 def is_finer(one: str, other: str, table: NodeTable) -> bool:
-    """Whether each domain of `one` is inside one domain of `other`, and some domain of `other` contains two domains of
-    `one`.
+    """Whether each domain of `one` is inside one domain of `other`, and some domain of `other` contains at least two
+    domains of `one`.
     """
     fine, coarse = table.label_column(one), table.label_column(other)
     both = (fine.codes >= 0) & (coarse.codes >= 0)
@@ -112,7 +112,7 @@ def is_finer(one: str, other: str, table: NodeTable) -> bool:
 
 
 def lies_within(one: str, other: str, table: NodeTable) -> bool:
-    """Whether for each domain of `one` all its nodes are in the same domain of `other`, or all of them in none."""
+    """Whether the nodes of each domain of `one` are either all in the same domain of `other`, or all in none."""
     fine, coarse = table.label_column(one), table.label_column(other)
     inside = fine.codes >= 0
     pairs = fine.codes[inside].astype(np.int64) * (len(coarse.values) + 1) + coarse.codes[inside]
@@ -120,7 +120,7 @@ def lies_within(one: str, other: str, table: NodeTable) -> bool:
 
 
 def by_refinement(keys: Sequence[str], table: NodeTable) -> tuple[str, ...]:
-    """The labels that any node has, finer levels first; unrelated or equal levels stay in the given order."""
+    """The labels that at least one node has, finer levels first; unrelated or equal levels stay in the given order."""
     held = [key for key in dict.fromkeys(keys) if table.label_column(key).values]
 
     def compare(one: str, other: str) -> int:
@@ -132,7 +132,7 @@ def by_refinement(keys: Sequence[str], table: NodeTable) -> tuple[str, ...]:
 
 
 def climb(key: str, known: Sequence[str], table: NodeTable) -> tuple[str, ...]:
-    """A label and the known coarser labels, finest first; empty if no node has the label."""
+    """`key` and the coarser labels among `known`, finest first; empty if no node has the label."""
     memo = ("climb", key, *known)
     found: tuple[str, ...] | None = table.levels.get(memo)
     if found is None:
@@ -143,9 +143,7 @@ def climb(key: str, known: Sequence[str], table: NodeTable) -> tuple[str, ...]:
 
 
 class LevelSummary(NamedTuple):
-    """Summary of a level: the number of its domains, the number of nodes without its label, and the coarser levels that
-    contain it.
-    """
+    """A level: its number of domains, the number of nodes without its label, and the coarser levels that contain it."""
 
     label: str
     domains: int
@@ -154,7 +152,7 @@ class LevelSummary(NamedTuple):
 
 
 def level_summaries(keys: Sequence[str], table: NodeTable) -> list[LevelSummary]:
-    """The levels of these labels that nodes have, the finest first."""
+    """The levels of the labels in `keys` that any node has, finest first."""
     found = []
     for key in by_refinement(keys, table):
         inside = level((key,), table)

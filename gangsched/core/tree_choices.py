@@ -1,7 +1,7 @@
-"""Children of composites: which have started or are ready, in which order they start, and which choices of them differ
-(I9).
+"""Children of composites: the children that have started or are ready, their start order, and the choices among them
+that differ (I9).
 
-Invariant: everything is derived from one view of the tree, and from what one decision has `placed` so far.
+Invariant: everything is derived from one view of the tree, and from the gangs that one decision has `placed` so far.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ UNITS_A_SKIPPED_CHOICE = 3
 
 @dataclass(eq=False)
 class TreeParts:
-    """The parts of one tree. `hopeless` returns why sums refute a gang even by itself; without it no gang counts as
-    refuted.
+    """The parts of one tree. `hopeless` returns the refusal of a gang that sums refute even by itself; if it is None,
+    no gang counts as refuted.
 
-    `is_cut`: a composite had more choices than were combined, so that not every choice was tried. With `also_one`, a
-    child without a minimum of its own adds choices with one of its children, which come first, and one choice without
-    any.
+    `is_cut`: a composite had more choices than were combined, so not every choice was tried. With `also_one`, a child
+    without a minimum of its own adds the choices with one of its children, which come first, and one choice with none
+    of them.
     """
 
     group: Group
@@ -63,11 +63,11 @@ class TreeParts:
         return any(each in self.placed or self.gangs[each].satisfied for each in gangs_of(part))
 
     def started(self, composite: Composite) -> list[Part]:
-        """Children that have started."""
+        """Children of the composite that have started."""
         return [child for child in composite.children if self.has_started(child)]
 
     def waiting(self, composite: Composite) -> list[Part]:
-        """Children that have not started, in the order in which they start."""
+        """Children that have not started, in start order."""
         return sorted((child for child in composite.children if not self.has_started(child)), key=self._order)
 
     def ready(self, composite: Composite) -> list[Part]:
@@ -75,7 +75,7 @@ class TreeParts:
         return [child for child in self.waiting(composite) if self.unready(child) is None]
 
     def lack(self, composite: Composite) -> int:
-        """How many more children the composite needs to have its minimum."""
+        """Number of further children that the composite needs to reach its minimum."""
         return max(0, composite.min_children - len(self.started(composite)))
 
     def unready(self, part: Part) -> Refusal | None:
@@ -102,8 +102,8 @@ class TreeParts:
         return not any(gang.bound for gang in gangs), -priority, age, len(name), name
 
     def needed(self, composite: Composite) -> list[str]:
-        """The gangs that the minimum of a composite needs: the gangs of children that have started, then of the first
-        ready ones.
+        """The gangs that the minimum of a composite needs: first the gangs of children that have started, then of the
+        first ready ones.
         """
         started, ready = self.started(composite), self.ready(composite)
         chosen = [*started, *ready[: max(0, max(composite.min_children, 1) - len(started))]]
@@ -124,7 +124,7 @@ class TreeParts:
         return may_start and all(isinstance(child, str) or self.is_needed(child, gangs) for child in chosen)
 
     def needed_ways(self, composite: Composite) -> Iterator[list[str]]:
-        """Choices of the gangs that the minimum of a composite needs, which differ in kinds of gangs."""
+        """Yield choices of the gangs that the minimum of a composite needs; each has different kinds of gangs."""
         started, ready = self.started(composite), self.ready(composite)
         lack = min(max(0, max(composite.min_children, 1) - len(started)), len(ready))
         begun = [part for part in started if not isinstance(part, str)]
@@ -145,8 +145,8 @@ class TreeParts:
     # --- which choices differ ----------------------------------------------------------------------------------------
 
     def choices(self, ready: Sequence[Part], lack: int, begin: int = 0) -> Iterator[tuple[int, tuple[Part, ...]]]:
-        """Yield choices of `lack` parts with their numbers, in order, from number `begin` on; no two of them have the
-        same kinds of gangs. Composites are reduced to the chosen children.
+        """Yield choices of `lack` parts, in order, each with its number, from number `begin` on. No two choices have
+        the same kinds of gangs. Composites are reduced to the chosen children.
         """
         first = tuple([self._first(part) for part in ready[:lack]])
         if not begin:
@@ -211,7 +211,7 @@ class TreeParts:
         return found
 
     def refuted(self, part: Part) -> Refusal | None:
-        """Why sums refute a part even by itself: a gang of it, or too many children; None if it may fit."""
+        """Why sums refute a part even by itself, because of a gang or of too many children; None if it may fit."""
         if isinstance(part, str):
             return self.hopeless(self.gangs[part]) if self.hopeless is not None else None
         whys = [self.refuted(child) for child in self.ready(part)]
@@ -222,7 +222,7 @@ class TreeParts:
         return replace(refuted[0], never=never)
 
     def none_ever(self, ready: Sequence[Part], lack: int) -> bool:
-        """Whether every choice that was skipped because sums refute a part of it would not fit even on empty nodes."""
+        """Whether none of the choices skipped because sums refute a part would fit even on empty nodes."""
         found = [(len(parts), self.refuted(parts[0])) for parts in self.by_kind(ready)]
         return all(why is None or why.never for _, why in found) or lack > sum(
             number for number, why in found if why is None or not why.never
@@ -236,7 +236,7 @@ class TreeParts:
         return list(kinds.values())
 
     def kind(self, part: Part) -> int:
-        """A number that is equal for interchangeable parts: where one fits, the other does, too."""
+        """A number that is equal for interchangeable parts: if one of them fits somewhere, so does the other."""
         name = part_id(part)
         if name not in self._kinds:
             # Numbers, since a choice of a hundred gangs is compared by them, thousands of times.
@@ -265,8 +265,8 @@ class TreeParts:
 def needed(group: Group, choice: Set[str] = frozenset()) -> Group:
     """The gangs that the minimum of a tree needs, as a group that starts as a whole.
 
-    Only these preempt and get reservations. They are those of the children that come first, or of another `choice`. A
-    group that is not a tree is returned unchanged.
+    Only these gangs preempt and get reservations. They belong to the children that come first or, if given, to
+    `choice`. A group that is not a tree is returned unchanged.
     """
     tree = group.tree
     if tree is None:
@@ -291,9 +291,9 @@ def has_choices(group: Group) -> bool:
 
 
 def needed_choices(group: Group, work: Work, hopeless: Callable[[Gang], Refusal | None]) -> Iterator[Group]:
-    """Yield `needed` for each choice of different children, except choices that sums refute.
+    """Yield `needed` for each choice of different children, without the choices that sums refute.
 
-    Raises OutOfWork after the last one if a composite has more choices than are combined.
+    If a composite has more choices than are combined, OutOfWork is raised after the last one.
     """
     tree = group.tree
     if tree is None:

@@ -1,9 +1,9 @@
-"""Trees: gangs and composites of them. The minimum number of children of a composite starts together, each further
-child as a whole (I9).
+"""Trees: gangs and composites of gangs. The minimum number of children of a composite starts together, and each further
+child starts as a whole (I9).
 
 Invariant: a part starts whole or not at all. Members above the minimum of a gang, and children above the minimum of
 their composite, are placed after the minimum of the whole tree. Children are refused only after every choice of
-different ones was tried, those that require domains in every arrangement.
+different children was tried; children that require domains are tried in every arrangement.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ MOST_CHOICES = 2_000
 
 @dataclass(eq=False)
 class TreeDecision:
-    """One decision about a tree; `decide` decides some gangs of it like a separate group.
+    """One decision about a tree; `decide` decides some of its gangs like a separate group.
 
-    `hopeless` returns why sums refute a gang even by itself. `above` are gangs with members above their minimum, as
-    they are once the minimum is bound.
+    `hopeless` returns the refusal of a gang that sums refute even by itself. `above` are gangs with members above their
+    minimum, in the state after the minimum is bound.
     """
 
     group: Group
@@ -63,13 +63,13 @@ class TreeDecision:
 
     @cached_property
     def tree(self) -> Composite:
-        """The root."""
+        """The root of the tree."""
         assert self.group.tree is not None
         return self.group.tree
 
     @cached_property
     def children(self) -> TreeParts:
-        """The tree's children: which have started, are ready and differ."""
+        """The tree's children: those that have started, those that are ready, and the different choices among them."""
         return TreeParts(self.group, self.ledger.work, self._hopeless)
 
     @cached_property
@@ -77,7 +77,7 @@ class TreeDecision:
         return parents_of(self.tree)
 
     def verdict(self) -> Verdict:
-        """Decide the tree; if its minimum is refused, only children that have started may change."""
+        """Decide the tree. If its minimum is refused, only children that have started may get nodes."""
         group, children = self.group, self.children
         self.ledger.work.charge(5 * len(group.gangs) + sum(len(gang.pending) for gang in group.gangs) // 4)
         waiting = [gang for gang in group.gangs if not gang.satisfied]

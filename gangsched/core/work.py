@@ -1,8 +1,8 @@
 """Work: the amount of computation that one plan may do, counted where it is done (decision 47).
 
 Invariant: a unit is about a microsecond of one core, charged for the pods, nodes or terms about to be read. The same
-plan charges the same units on every machine, so no decision depends on a clock. Code that charges may be interrupted by
-`OutOfWork`; it charges before it changes anything, or undoes its changes.
+plan charges the same units on every machine, so no decision depends on a clock. `OutOfWork` may interrupt code that
+charges; that code charges before it changes anything, or undoes its changes.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from math import inf
 
 
 class OutOfWork(Exception):  # noqa: N818 - not an error: the rest is for the next plan
-    """The plan, or a part of it, has used up its work."""
+    """The plan, or a part of it, has used up its units of work."""
 
 
 class Work:
-    """Units of work: `used` so far; charging beyond `most` raises OutOfWork."""
+    """Units of work: `used` so far. Charging more than `most` in total raises OutOfWork."""
 
     __slots__ = ("most", "used")
 
@@ -26,7 +26,7 @@ class Work:
         self.most = most
 
     def charge(self, units: int) -> None:
-        """Count units before the work is done. Raises OutOfWork."""
+        """Count `units` before the work is done. Raises OutOfWork."""
         self.used += units
         if self.used > self.most:
             raise OutOfWork

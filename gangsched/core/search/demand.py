@@ -1,6 +1,6 @@
-"""Requests of a group as numbers: its pods by gang and shape, and how many of each fit on which node.
+"""Requests of a group as numbers: its pods by gang and shape, and how many of these fit on which node.
 
-Invariant: totals only refute; if they refute a demand, no packing exists.
+Invariant: totals can only refute a demand; if they do, no packing exists.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Demand:
 
     @classmethod
     def of_all(cls, group: Group, gangs: Sequence[Gang], ledger: Ledger) -> Demand:
-        """The demand of all pending members of the gangs."""
+        """The demand of all pending members of the gangs, needed or not."""
         needs = tuple(len(gang.pending) for gang in gangs)
         if group.apart or is_sliced(gangs):
             return _sliced(group, gangs, ledger, needs)
@@ -83,7 +83,7 @@ class Demand:
 
     @cached_property
     def is_exact(self) -> bool:
-        """Whether an exact packing decides, because only room and properties of the node matter."""
+        """Whether an exact packing decides, because only room and properties of each node matter."""
         # Blocks of levels that cross cannot be walked one inside the other.
         if self.slices is not None and not self.slices.nested:
             return False
@@ -93,7 +93,7 @@ class Demand:
 
     @cached_property
     def shares_devices(self) -> bool:
-        """Whether the node of a member matters to members on others: they share claims, or pools of several nodes."""
+        """Whether the node of one member affects other nodes: members share claims, or pools of several nodes."""
         storage = self.ledger.occupancy.storage
         if any(storage.is_joint(item.pods[0]) for item in self.items):
             return True
@@ -101,12 +101,12 @@ class Demand:
 
     @cached_property
     def only_room(self) -> bool:
-        """Whether other pods, ports, volumes and claims do not matter for any member."""
+        """Whether only room matters for every member, and not other pods, ports, volumes or claims."""
         return all(self.ledger.only_room_counts(item.pods) for item in self.items)
 
     @cached_property
     def by_terms(self) -> bool:
-        """Whether only room and topology constraints, some of them expressed by terms, matter for the members."""
+        """Whether only room and topology constraints, some of them expressed as terms, matter for the members."""
         firsts = [item.pods[0] for item in self.items]
         if is_sliced(self.gangs) or self.ledger.occupancy.pods.label_keys(firsts) is None or self.only_room:
             return False  # most gangs state no terms where no pod does, so that their members are not compared
@@ -119,17 +119,17 @@ class Demand:
 
     @property
     def most_steps(self) -> float:
-        """Number of choices in all plans together after which an exact search is given up."""
+        """Number of choices, over all plans together, after which an exact search is given up."""
         return TREE_STEPS if self.group.apart else inf
 
     @property
     def is_searched(self) -> bool:
-        """Whether an exact search may decide what totals do not."""
+        """Whether an exact search may decide where totals do not."""
         return any(self.needs) and (self.slices is not None or len(self.items) > 1)
 
     @cached_property
     def room(self) -> Ints:
-        """`room[item][n]`: number of pods of the item that fit on node `n`, without other items."""
+        """`room[item][n]`: number of pods of the item that fit on node `n`, without pods of other items."""
         found = np.array([usable(item.shape, self.group, self.ledger) for item in self.items])
         storage = self.ledger.occupancy.storage
         for number, item in enumerate(self.items):
@@ -168,18 +168,18 @@ class Demand:
 
     @cached_property
     def wanted(self) -> tuple[int, ...]:
-        """How many pods or slices each gang needs."""
+        """By need, the number of pods or slices that must be placed."""
         return tuple(self.needs if self.slices is None else self.slices.wanted)
 
     @cached_property
     def pieces(self) -> tuple[int, ...]:
-        """Number of pods and slices of each kind that a packing can use."""
+        """By kind, the number of pods or slices that a packing can use."""
         # More pieces than are needed would only multiply the choices; pods inside slices come with their slice.
         counts = [min(len(item.pods), self.wanted[item.need]) if item.home < 0 else 0 for item in self.items]
         return (*counts, *(map(len, self.slices.at_hand) if self.slices is not None else ()))
 
     def problem(self, nodes: Ints | None = None, scope: Scope | None = None) -> PackingProblem:
-        """The packing problem of the minimum on these nodes, limited to the scope."""
+        """The packing problem of the minimum on these `nodes`, limited to the `scope`."""
         work, room = self.ledger.work, self.room
         where = np.flatnonzero(self._anywhere) if nodes is None else nodes
         if self.slices is not None:
@@ -233,11 +233,12 @@ class Demand:
     # --- slices -----------------------------------------------------------------------------------------------------
 
     def few(self) -> Ints | None:
-        """Nodes of the fewest domains that could hold the slices by totals; the last of them is as tight as possible.
+        """Nodes of the smallest number of domains that could hold the slices by totals; the last of these domains is as
+        tight as possible.
 
-        Most often they suffice, and packing them is much faster than packing all nodes of a large cluster. A slice that
-        lacks members gets a domain with room for the missing ones, if there is one. None if there is no choice, or if
-        pods without slices may be placed anywhere.
+        Most often these domains suffice, and packing them is much faster than packing all nodes of a large cluster. A
+        slice that lacks members gets a domain with room for the missing members, if there is one. None if there is no
+        choice, or if pods without slices may be placed anywhere.
         """
         if self.slices is None or any(item.home < 0 and not item.pins for item in self.items):
             return None
@@ -362,8 +363,8 @@ def _parted(demand: Demand) -> Demand | None:
 
 
 def needed_units(gang: Gang, lack: int, ledger: Ledger) -> NeededUnits:
-    """The slices, or parts of slices, that a gang lacking this many members needs; computed once per plan, independent
-    of free room.
+    """The slices, or parts of slices, that a gang needs if it lacks `lack` members. Computed once per plan; does not
+    depend on free room.
     """
 
     def found() -> tuple[Gang, NeededUnits]:

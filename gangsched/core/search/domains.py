@@ -1,8 +1,8 @@
-"""The parts of the cluster in which a group is tried, and their order.
+"""The parts of the cluster in which a group is tried, in order.
 
 Invariant: a gang's requirements hold in every scope that is tried: one domain of each required level, and one GPU
-product if required. Every domain is checked, by totals and then by exact packing, without a limit on the number.
-Preferred scopes are tried first, and given up if one member would not fit.
+product if required. Every domain is checked, by totals and then by exact packing, with no limit on their number.
+Preferred scopes are tried first, and given up as soon as one member does not fit.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ UNITS = 150
 
 @dataclass(frozen=True, eq=False)
 class Domains:
-    """The domains of `level`. Pods without an accelerator must be in the domain of `outer`, or anywhere if it is
-    None.
+    """The domains of `level`. Pods without an accelerator must be in the enclosing domain of `outer`, or anywhere if
+    `outer` is None.
     """
 
     level: TopologyLevel
@@ -48,7 +48,9 @@ class Domains:
 
     @classmethod
     def required(cls, group: Group, table: NodeTable, ledger: Ledger | None = None) -> Domains | None:
-        """The domains by `required_keys`, one of which must hold the whole group; None if no level is required."""
+        """The domains of the levels in `required_keys`, one of which must hold the whole group; None if no level is
+        required.
+        """
         topology, must = required_keys(group, ledger)
         return cls(level(must, table), level(topology, table) if topology else None) if must else None
 
@@ -83,7 +85,7 @@ class Domains:
         return enough, holds
 
     def order(self, domains: Ints, demand: Demand, *, first: Bools | None = None) -> list[int]:
-        """Order of domains: with members first, then the `first`, then by soft preferences, least room and name."""
+        """Sort domains: those with members first, then those in `first`, then by soft preferences, room and name."""
         ledger, size = demand.ledger, self.level.size
         room, penalty = np.zeros(size, dtype=np.int64), np.zeros(size, dtype=np.int64)
         # With one domain there is nothing to order, and sums cost work.
@@ -105,10 +107,9 @@ class Domains:
 
 
 def required_keys(group: Group, ledger: Ledger | None = None) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The node labels of the levels that the group requires, and all labels whose values its nodes must share.
+    """The node labels of the levels that the group requires, and all labels that must have equal values on its nodes.
 
-    With a ledger, these include labels that the members require of each other by terms, which running pods may
-    change.
+    With a ledger, this includes labels that the members' affinity terms require. Running pods may change these.
     """
     by_terms = required_by_terms(group, ledger) if ledger is not None else ()
     if not (by_terms or group.topology):
@@ -124,7 +125,7 @@ def required_keys(group: Group, ledger: Ledger | None = None) -> tuple[tuple[str
 
 
 def in_domains(needs: Sequence[Need], group: Group, ledger: Ledger) -> tuple[Need, ...]:
-    """Each need with the node labels for which one domain must hold all of its pods."""
+    """The needs, each with the node labels that require all of its pods in one domain."""
     topology, must = required_keys(group)
     if not must:
         return tuple(needs)
@@ -138,7 +139,7 @@ def member_nodes(group: Group, table: NodeTable) -> Ints:
 
 
 def pinned(group: Group, ledger: Ledger) -> Scope | None:
-    """The required domain with most members of the group, in which the other members must be placed; None if there
+    """The required domain that already has most members of the group, in which the rest must be placed; None if there
     is none.
     """
     domains = Domains.required(group, ledger.table, ledger)
@@ -155,7 +156,7 @@ def pinned(group: Group, ledger: Ledger) -> Scope | None:
 
 
 def domains_around(group: Group, table: NodeTable) -> list[tuple[TopologyLevel, int]]:
-    """The domains in which a part of a tree must be because of other members of the composites around it."""
+    """Domains in which a part of a tree must be placed, because other members of enclosing composites run there."""
     found = []
     for keys, nodes in group.beside:
         inside = level(keys, table)
@@ -169,8 +170,8 @@ def domains_around(group: Group, table: NodeTable) -> list[tuple[TopologyLevel, 
 def keeps_together(group: Group, placed: Sequence[tuple[Pod, str]], table: NodeTable) -> bool:
     """Whether these placements still satisfy the group's required domains by the current node labels (B2).
 
-    Running members matter only if they determine the domain of others, because changed labels do not move pods. In a
-    tree, each part has its own domains (I9).
+    Running members matter only if they determine the domain of other members, because changed labels do not move pods.
+    In a tree, each part has its own domains (I9).
     """
     nodes = {pod.uid: (pod, node) for pod, node in placed}
     of_gang = {
@@ -206,7 +207,7 @@ def _in_one_domain(topology: Sequence[str], group: Group, placed: Sequence[tuple
 
 
 def free_domains(group: Group, ledger: Ledger) -> Domains | None:
-    """The required domains; None if none is required, or if running members determine the domain."""
+    """The required domains, if running members leave a choice; None if they do not, or if no domain is required."""
     if is_sliced(group.gangs) and pinned_to(group, ledger.table) is not None:
         return None
     domains = Domains.required(group, ledger.table, ledger)
@@ -214,9 +215,7 @@ def free_domains(group: Group, ledger: Ledger) -> Domains | None:
 
 
 def regions(group: Group, ledger: Ledger) -> list[Scope]:
-    """Domains that could hold the group, only those with members if there are any; all nodes if no domain is
-    required.
-    """
+    """Domains that could hold the group, or only those that have members of it; all nodes if none is required."""
     domains = free_domains(group, ledger)
     if domains is not None:
         return [domains.scope(n) for n in range(domains.level.size)]
@@ -228,11 +227,11 @@ def regions(group: Group, ledger: Ledger) -> list[Scope]:
 
 @dataclass(frozen=True, eq=False)
 class Required:
-    """The domains that a group requires, evaluated: those that may be `enough`, and how many pods each `holds` by
-    totals.
+    """The domains that a group requires, evaluated: `enough` says which may hold the minimum, and `holds` how many pods
+    fit into each by totals.
 
-    `present` is the demand of all its members. Only `home`, the domain with members, can be enough; None if no member
-    has a node. Domains outside the domain of its tree hold -1.
+    `present` is the demand of all members. Only `home`, the domain with members, can be enough; None if no member has a
+    node. For domains outside the domain of the tree, `holds` is -1.
     """
 
     domains: Domains
@@ -274,9 +273,7 @@ class Required:
         return not all(self._packed(n, self.domains.scope(n), search=True) is False for n in left)
 
     def refuted_by(self, domain: int) -> str:
-        """How it was proven that the minimum does not fit into a domain: "sums", an earlier "search", or "" if it was
-        not.
-        """
+        """What proved that the minimum does not fit into a domain: "sums", an earlier "search", or "" for nothing."""
         if not self.enough[domain]:
             # Sums would have allowed it, so only a remembered search can have refuted it.
             is_search = self.home is None and self.holds[domain] >= sum(self.demand.needs)
@@ -286,8 +283,8 @@ class Required:
         return "search" if self._packed(domain, self.domains.scope(domain), search=False) is False else ""
 
     def scopes(self) -> Iterator[Scope]:
-        """Yield the required domains with enough room, best first, ignoring preferred domains; then the best of those
-        with too little, for the refusal's message.
+        """Yield the required domains with enough room, best first, without regard to preferred domains; then the best
+        domains with too little room, for the refusal's message.
         """
         domains, demand = self.domains, self.demand
         candidates = np.flatnonzero(self.enough)
@@ -346,8 +343,8 @@ class Required:
 
 
 def fits(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> bool | None:
-    """Whether a required domain holds what the gangs need (see `Required.fits`); None if unknown, or if no domain is
-    required.
+    """Whether a required domain holds the pods that the gangs need (see `Required.fits`). None if unknown, or if no
+    domain is required.
     """
     required = Required.of(group, Demand.of_all(group, gangs, ledger))
     return None if required is None else required.fits()
@@ -384,9 +381,9 @@ def _lacking(demand: Demand, scope: Scope) -> tuple[Gang, Pod]:
 
 
 class DomainRoom(NamedTuple):
-    """A domain of the required levels, which by totals of free room `holds` this many of the `needed` pods.
+    """A domain of the required levels. By totals of free room it `holds` this many of the `needed` pods.
 
-    `refuted` is "sums" or "search" if one of these proved that the minimum does not fit, else "".
+    `refuted` is "sums" or "search", depending on which proved that the minimum does not fit, "" without proof.
     """
 
     name: str
@@ -396,7 +393,9 @@ class DomainRoom(NamedTuple):
 
 
 def best_domains(group: Group, ledger: Ledger, number: int = 10) -> list[DomainRoom]:
-    """The required domains that hold most of the members that a group still needs; empty if it requires no domain."""
+    """The required domains with room for most of the members that a group still needs, at most `number`; empty if it
+    requires no domain.
+    """
     gangs = [gang for gang in group.gangs if gang.pending and not gang.free_running]
     required = Required.of(group, Demand.of_all(group, gangs, ledger)) if gangs else None
     if required is None:

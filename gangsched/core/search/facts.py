@@ -1,7 +1,7 @@
-"""Facts: refuted packings, identified by content, and the packing that a plan did not finish.
+"""Facts: refuted packings, identified by content, and packings that a plan did not finish.
 
-Invariant: a fact stays true whatever changes in the cluster, because it is about numbers, not nodes. Dropping a fact
-costs only work.
+Invariant: a fact stays true whatever changes in the cluster, because it is about numbers, not about nodes. Dropping a
+fact costs only work.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MAX_DEMANDS = 1_000
 
 
 def packed(problem: PackingProblem, ledger: Ledger, most: float = inf, *, most_in_all: float = inf) -> Packing | None:
-    """A packing of a problem; None if there is none, or none is found within `most` choices.
+    """A packing of a problem; None if there is none, or if none is found within `most` choices.
 
     Raises OutOfWork; the next plan then continues, until all plans together have made `most_in_all` choices.
     """
@@ -61,18 +61,18 @@ def packed(problem: PackingProblem, ledger: Ledger, most: float = inf, *, most_i
 
 
 def is_refuted_somewhere(start: Pattern, needs: Sequence[int], ledger: Ledger) -> bool:
-    """Whether a packing with equal pieces and needs was refuted before, on any nodes."""
+    """Whether a packing with the same pieces and needs was refuted before, on any nodes."""
     return (start, tuple(needs)) in ledger.table.packings.get(REFUTED_DEMANDS, {})
 
 
 def is_used_somewhere(start: Pattern, needs: Sequence[int], ledger: Ledger) -> bool:
-    """Whether a packing with equal pieces and needs was used before, on any nodes."""
+    """Whether a packing with the same pieces and needs was used before, on any nodes."""
     used = (each.problem for each in ledger.table.packings.get(UNDER_WAY, {}).values() if each.is_used)
     return any((each.start, each.needs) == (start, tuple(needs)) for each in used)
 
 
 def known(problem: PackingProblem, ledger: Ledger) -> Packing | bool | None:
-    """False if the packing was refuted before; the packing if it was used before; None if neither is known."""
+    """False if the packing was refuted before; the packing if it was used before; None otherwise."""
     facts, name = ledger.table.packings, problem.name
     if name in facts:
         facts[name] = facts.pop(name)  # used last, so that it is forgotten last

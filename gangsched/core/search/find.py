@@ -1,11 +1,12 @@
-"""Search: find nodes for a Strict group of several shapes if the usual order of placing found none (semantics R2).
+"""Search: find nodes for a Strict group of several shapes for which the usual order of placing found none (semantics
+R2).
 
 Invariant: a result is reserved and suffices for every gang; without a result the ledger is unchanged. Arithmetic
-rejects hopeless cases; then a few other orders are tried, then an exact search. The work is bounded by count, never by
-clock. Inside a required domain the exact search continues in the next plan until it has found places or refuted all of
-them; otherwise it makes at most `STEPS` choices, for groups that need at most `PODS` members. It looks for *any*
-placement, not the best. For shapes whose members affect each other, only the other orders are tried, except if their
-terms are topology constraints.
+rejects hopeless cases; then a few other orders are tried, then an exact search. The work is limited by counts, never by
+a clock. Inside a required domain, the exact search continues in the next plan until it has found places or refuted all
+of them. Elsewhere it makes at most `STEPS` choices, for groups that need at most `PODS` members. It finds *any*
+placement, not the best. For shapes whose members affect each other, only the other orders are tried, unless their terms
+are topology constraints.
 """
 
 from __future__ import annotations
@@ -53,10 +54,11 @@ Found: TypeAlias = dict[str, list[Placement]]
 def find(
     group: Group, gangs: Sequence[Gang], ledger: Ledger, place_run: PlaceRun, *, whole: bool = False
 ) -> Found | None:
-    """Placements by gang id, at least as many as each gang lacks, reserved on `ledger`; None if there are none.
+    """Placements by gang id, reserved on `ledger`, at least as many as each gang lacks; None if there are none.
 
-    `place_run` is how a round places a run of identical pods. Any sufficient subset of a gang's members may be placed;
-    identical members in order. Raises OutOfWork if a `whole` search is requested and too little work is left.
+    `place_run` places a run of identical pods as a round does. Any sufficient subset of a gang's members may be placed;
+    identical members are placed in order. Raises OutOfWork if a `whole` search is requested and too little work is
+    left.
     """
     demand = Demand.of(group, gangs, ledger)
     kinds = {(item.shape, item.pinned, item.devices) for item in demand.items}
@@ -252,7 +254,8 @@ def find_slices(
     everything: bool = False,
     most: float = STEPS,
 ) -> Found | None:
-    """Like `find`, for gangs with slices, which are placed as a whole: `everything`, or as many slices as are needed.
+    """Like `find`, for gangs whose slices are placed as a whole: all slices with `everything`, otherwise as many as are
+    needed.
 
     An exact search makes at most `most` choices. Raises OutOfWork; the next plan then continues.
     """

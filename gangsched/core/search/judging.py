@@ -1,7 +1,7 @@
-"""Which domains of a level could hold a demand, by totals, cached from plan to plan.
+"""The domains of a level that could hold a demand, by totals, cached across plans.
 
 Invariant: a cached result is about the current room of the domain's nodes; only domains with a changed node are
-evaluated again. Results of searches are cached as well. Losing the cache only costs work.
+evaluated again. Results of searches are cached as well. Losing the cache costs only work.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Contents:
 
     @classmethod
     def of(cls, ledger: Ledger, free: Ints) -> Contents:
-        """The cache for the nodes of a ledger, updated to the free room with which the ledger began."""
+        """The cache for the nodes of a ledger, updated to the ledger's initial free room."""
         # In the node table: new labels or nodes make a new table, and with it everything is judged again.
         known: Contents | None = ledger.table.judged.get("contents")
         if known is None or known.resources != ledger.resources:
@@ -68,9 +68,7 @@ class Contents:
         return known
 
     def judgment(self, key: Hashable, size: int) -> _Judgment:
-        """The cache entry of this name; any of its values may be outdated. The least recently used entries are dropped
-        first.
-        """
+        """The cache entry for `key`; its values may be outdated. The least recently used entries are dropped first."""
         # pop and insert keep the order of use.
         made = self.kept.pop(key, None)
         if made is None:
@@ -86,8 +84,8 @@ class Contents:
 def judge(demand: Demand, level: TopologyLevel, items: Sequence[int] | None = None) -> tuple[Bools, Ints]:
     """For each domain, whether the minimum may fit, and how many of the needed pods totals allow.
 
-    It does not fit if totals allow fewer pods, or if a search refuted it (`note_refuted`). With `items`, given by
-    index, only these must be in the domain, and others may be anywhere.
+    The minimum does not fit if totals allow fewer pods, or if a search refuted it (`note_refuted`). With `items`, given
+    by index, only pods of these items must be in the domain; all others may be anywhere.
     """
     kept = tuple(range(len(demand.items)) if items is None else items)
     needed = sum(demand.needs)
@@ -123,7 +121,7 @@ def judge(demand: Demand, level: TopologyLevel, items: Sequence[int] | None = No
 
 
 def note_refuted(demand: Demand, level: TopologyLevel, domain: int) -> None:
-    """Record that a search refuted the minimum in a domain, if its nodes have not changed since the plan began."""
+    """Record that a search refuted the minimum in a domain; ignored if its nodes changed since the plan began."""
     ledger, nodes = demand.ledger, level.nodes(domain)
     found = _kept(demand, level, tuple(range(len(demand.items))))
     # Only on untouched nodes: what this plan reserved is not part of what is kept.
@@ -184,10 +182,10 @@ def _sums(demand: Demand, level: TopologyLevel, kept: Sequence[int], nodes: Ints
 
 
 def rows(demand: Demand, nodes: Ints | None = None) -> list[tuple[Ints, dict[int, int]]]:
-    """Rows that limit what fits on these nodes, None for all nodes: ⌊free/a⌋ of a node, and ⌊ask/a⌋ of items that
+    """Rows that limit what fits on these nodes (None: all nodes): ⌊free/a⌋ by node, and ⌊ask/a⌋ by item, for items that
     request `a`.
 
-    Rows that cannot refute anything are left out: if a single item requests the amount, its room is more precise; if
+    Rows that cannot refute anything are left out: if only one item requests the resource, its room is more precise; if
     every node has enough for all pods, the total suffices.
     """
     where = slice(None) if nodes is None else nodes

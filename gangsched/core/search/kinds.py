@@ -1,4 +1,4 @@
-"""Pods and slices of a demand, numbered by kind: those that are interchangeable in a packing are of one kind.
+"""Pods and slices of a demand, numbered by kind; pods or slices of one kind are interchangeable in a packing.
 
 Invariant: every member that may be placed is in one item, and every slice has one kind.
 """
@@ -48,7 +48,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Slices:
-    """Slices as kinds of a packing, after the items."""
+    """Slices as kinds of a packing, numbered after the items."""
 
     #: Labels, the coarsest first.
     layers: tuple[str, ...]
@@ -65,8 +65,8 @@ class Slices:
 
 
 def layers_of(stated: Sequence[Sequence[SliceLayer]], table: NodeTable) -> tuple[tuple[str, ...], bool]:
-    """The labels of all gangs' slices, the coarsest first, and whether they are nested: each domain is inside one
-    domain of the previous label.
+    """The labels of all gangs' slices, coarsest first, and whether they are nested: each domain of a label is inside
+    one domain of the label before it.
     """
     different = list(dict.fromkeys(tuple(layer.topology for layer in layers) for layers in stated if layers))
     if len(different) == 1:
@@ -91,7 +91,7 @@ def layers_of(stated: Sequence[Sequence[SliceLayer]], table: NodeTable) -> tuple
 
 @dataclass(slots=True)
 class Kinds:
-    """Collects pods and slices into kinds; `like` maps a shape to another one with which it is equal."""
+    """Collects pods and slices into kinds; `like` maps a shape to an equal shape that stands for both."""
 
     ledger: Ledger
     layers: Sequence[str]

@@ -1,6 +1,6 @@
-"""Amounts that slices without a placement lack, by totals, for the message of a refused gang.
+"""Amounts that slices without a placement lack by totals, for the message of a refused gang.
 
-Invariant: the ledger is only read. If totals show no lack, fragmentation is reported.
+Invariant: the ledger is only read. If totals show no lack, the message reports fragmentation.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gangsched.model.snapshot import Ints
 
 
 def slices_lack(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> tuple[Gang, str]:
-    """The first gang whose slices cannot be placed, and what they lack."""
+    """The first gang whose slices cannot be placed, and the amounts that they lack."""
     sliced = [(index, gang) for index, gang in enumerate(gangs) if gang.constraints.slices and gang.pending]
     slices = Demand.of(group, gangs, ledger).slices
     if not sliced or slices is None:
@@ -39,8 +39,8 @@ def slices_lack(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> tuple[Ga
 
 
 def takes_when_empty(gang: Gang, group: Group, totals: Ledger) -> tuple[int, str] | None:
-    """Number of pods of a slice that the largest domain would hold if it were empty, and its name; None if it would
-    hold a whole slice.
+    """Number of pods of a slice that the largest domain would hold if it were empty, and the domain's name; None if it
+    would hold a whole slice.
     """
     found = [unit.whole for unit in units(gang, gang.pending, totals.table) if unit.whole is not None]
     # One is enough: on the empty cluster, whole slices of one size fit everywhere or nowhere.

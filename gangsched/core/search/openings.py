@@ -1,7 +1,7 @@
-"""Openings: how many slices of each kind start in one block, tried in descending lexicographic order.
+"""Openings: the numbers of slices of each kind that start in one block, tried in descending lexicographic order.
 
-Invariant: every combination within the limits is tried once. At most one piece of all kinds that are `alone` is in a
-block.
+Invariant: every combination within the limits is tried once. A block has at most one piece of the kinds that are
+`alone`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ def _completed(begun: Counts, limits: Counts, alone: Sequence[bool], above: Coun
 
 
 def ways(sizes: Sequence[int], total: int) -> Iterator[Counts]:
-    """All ways to take `total` pieces, at most `sizes[kind]` of each kind; those with most of the first kinds first."""
+    """All ways to take `total` pieces, at most `sizes[kind]` of each kind; ways with more pieces of the first kinds
+    come first.
+    """
     behind = [0]  # pieces of all later kinds, by the number of kinds that are left
     for size in reversed(sizes):
         behind.append(behind[-1] + size)

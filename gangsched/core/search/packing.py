@@ -8,10 +8,10 @@ It places *kinds*: identical pods of a gang, or identical slices. A slice opens 
 pods or smaller slices, must be placed inside that block. The search walks over blocks and their nodes in one fixed
 order and rests on four observations:
 
-- Identical pods and slices are interchangeable, so a node gets counts (a *pattern*), and so does a block. - A pattern
-that leaves room for one more pod is never better than one that takes it, so only full ones are tried. - Equal nodes of
-a block, and equal blocks, are interchangeable, so their counts are tried in descending order only. - Whether the rest
-fits into the remaining steps depends on nothing else, so refuted remainders are cached.
+(1) Identical pods and slices are interchangeable, so a node gets counts (a *pattern*), and so does a block. (2) A
+pattern that leaves room for one more pod is never better than one that uses it, so only full ones are tried. (3) Equal
+nodes of a block, and equal blocks, are interchangeable, so their counts are tried in descending order only. (4) Whether
+the rest fits into the remaining steps depends on nothing else, so refuted remainders are cached.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Piece:
 
     A slice starts at the beginning of a block of `layer`; pods have `asks` instead of a layer. `home` is the layer of
     the block that must contain all pieces, -1 for kinds that count towards the need of `gang`. `parts` are the kinds
-    inside one slice, by index, with their numbers. A block contains at most one piece that is `alone`, and all of these
+    inside one slice, by index, with their numbers. A block contains at most one piece that is `alone`; all such pieces
     are needed.
     """
 
@@ -60,7 +60,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A node (`layer` -1) or the beginning of a block; `room[kind]` pieces of each kind fit at most, each kind alone.
+    """A node (`layer` -1) or the beginning of a block; of each kind alone, at most `room[kind]` pieces fit.
 
     Equal neighbours in one block have the same number `like`.
     """
@@ -83,7 +83,7 @@ class PackingProblem:
 
     @cached_property
     def name(self) -> bytes:
-        """A text that is equal for equal problems only, whatever the names of their nodes."""
+        """A digest of the problem without node names: equal for equal problems only."""
         # Without the nodes: equal racks have the same name, so that one refutation serves all of them.
         numbers = [(step.layer, step.like, *step.room, *step.free) for step in self.steps]
         return blake2b(repr((self.kinds, self.start, self.needs, numbers)).encode(), digest_size=16).digest()
@@ -95,7 +95,7 @@ class PackingProblem:
 
     @cached_property
     def opening(self) -> tuple[tuple[int, ...], ...]:
-        """By layer: kinds that start at the beginning of its blocks."""
+        """By layer: the kinds that start at the beginning of the layer's blocks."""
         return tuple(
             tuple(t for t, kind in enumerate(self.kinds) if kind.layer == layer) for layer in range(self.layers)
         )
@@ -127,13 +127,13 @@ class PackingProblem:
 
     @cached_property
     def blocks_after(self) -> list[list[int]]:
-        """`blocks_after[step][0]`: in how many blocks from that step on an `alone` piece fits."""
+        """`blocks_after[step][0]`: number of blocks from that step on in which an `alone` piece fits."""
         takes = [[int(any(step.room[t] for t in self.alone))] for step in self.steps]
         return _sums_after(np.array(takes, dtype=np.int64).reshape(len(self.steps), 1))
 
     @cached_property
     def ends(self) -> tuple[tuple[int, ...], ...]:
-        """`ends[step][layer]`: end of the block of that layer that contains the step."""
+        """`ends[step][layer]`: end of the block of that layer in which the step is."""
         found: list[tuple[int, ...]] = []
         last = [len(self.steps)] * self.layers
         for position in range(len(self.steps) - 1, -1, -1):
@@ -151,7 +151,7 @@ class PackingProblem:
 
     @cached_property
     def weights(self) -> tuple[Amounts, ...]:
-        """`weights[row][kind]`: how much of a row one piece uses."""
+        """`weights[row][kind]`: the amount of a row that one piece uses."""
         return tuple(self._weights(r, a) for r, a in self.rows)
 
     def _weights(self, r: int, a: int) -> Amounts:
@@ -163,7 +163,7 @@ class PackingProblem:
 
     @cached_property
     def cheapest(self) -> tuple[tuple[tuple[int, ...], ...], ...]:
-        """`cheapest[row][gang]`: kinds of the gang, in order of how much they use of the row."""
+        """`cheapest[row][gang]`: kinds of the gang, ordered by the amount of the row that they use."""
         return tuple(
             tuple(tuple(sorted(kinds, key=lambda t: (weight[t], t))) for kinds in self.free_kinds)
             for weight in self.weights
@@ -181,7 +181,7 @@ class PackingProblem:
 
     @cached_property
     def room_after(self) -> list[list[int]]:
-        """`room_after[step][kind]`: how many pieces fit into that step and all later ones, each kind alone."""
+        """`room_after[step][kind]`: number of pieces that fit from that step on, if no other kind is placed."""
         rooms = np.array([step.room for step in self.steps], dtype=np.int64)
         return _sums_after(rooms.reshape(len(self.steps), len(self.kinds)))
 
@@ -201,26 +201,26 @@ class PackingProblem:
 
     @cached_property
     def signs(self) -> int:
-        """The sign bits in these packed totals: a bit is set once its total is negative."""
+        """The sign bits in these packed totals; a bit is set once the total of its row is negative."""
         return _side_by_side([1 << (SUM_BITS - 1)] * (len(self.weights) + len(self.kinds)))
 
     @cached_property
     def whole_after(self) -> list[int]:
-        """By step, the totals of all rows and of the room for each kind from there on, packed, with `signs`."""
+        """By step, the totals of all rows and of each kind's room from that step on, packed, with `signs`."""
         return [
             self.signs + _side_by_side((*rows, *rooms))
             for rows, rooms in zip(self.row_after, self.room_after, strict=True)
         ]
 
     def lacking(self, left: Pattern) -> list[int]:
-        """Number of pieces that each gang still needs if `left[kind]` pieces are unplaced."""
+        """Number of pieces that each gang still needs if `left[kind]` pieces are not yet placed."""
         return [
             need - sum(self.start[t] - left[t] for t in kinds)
             for need, kinds in zip(self.needs, self.free_kinds, strict=True)
         ]
 
     def hopeless(self, step: int, left: Pattern, lack: Sequence[int]) -> bool:
-        """Whether totals refute that the remaining pieces fit into the remaining steps."""
+        """Whether totals prove that the remaining pieces do not fit into the remaining steps."""
         if self.is_whole:
             # One subtraction compares all sums: each has 64 bits of the number, with a sign bit that a deficit clears.
             asked: int = sum(map(mul, left, self.whole_weights))
@@ -268,7 +268,7 @@ class _Frame:
 
 @dataclass(slots=True)
 class Packing:
-    """A search in progress, which has only numbers; `found` is None until it ends. `is_used`: reuse its result."""
+    """A search in progress, which has numbers only; `found` is None until it ends. `is_used`: reuse its result."""
 
     problem: PackingProblem
     found: bool | None = None
@@ -289,7 +289,7 @@ class Packing:
             self._stack.append(entered)
 
     def run(self, work: Work, most: float = inf) -> bool | None:
-        """Whether there is a packing; None after `most` choices. Raises OutOfWork; it can then be called again."""
+        """Whether there is a packing; None after `most` choices. Raises OutOfWork; the next call continues."""
         problem, stack, begun = self.problem, self._stack, self.choices
         while self.found is None:
             if self.choices - begun >= most:

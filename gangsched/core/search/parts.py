@@ -1,7 +1,7 @@
-"""Parts of a tree as slices: gangs that require domains are packed exactly, together with those that do not (I9).
+"""Parts of a tree as slices: gangs that require domains are packed exactly, together with gangs that do not (I9).
 
-Invariant: each gang of the parts is in exactly one entry. A part that requires a domain is one slice, with a slice
-inside it for each part of it that requires a smaller one; members that run pin their part instead.
+Invariant: each gang of the parts is in exactly one entry. A part that requires a domain is one slice, with an inner
+slice for each of its parts that requires a smaller domain. If members of the part run, they pin it instead.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Filling: TypeAlias = tuple[tuple[Slice, ...], tuple[Pod, ...]]
 
 @dataclass(frozen=True, slots=True)
 class PackedPart:
-    """Some gangs of the parts, and the units that they need; None if their members may be anywhere."""
+    """Some gangs of the parts, and the units that they need; `units` is None if the members may be placed anywhere."""
 
     gangs: Sequence[str]
     units: NeededUnits | None = None
@@ -58,8 +58,8 @@ def kinds_in_packing(part: Part, gangs: Mapping[str, Gang], table: NodeTable) ->
 def entries_of(
     parts: Sequence[Part], gangs: Mapping[str, Gang], lacks: Mapping[str, int], table: NodeTable
 ) -> list[PackedPart] | None:
-    """The gangs of these parts as a packing places them, each with as many members as it `lacks`. None if levels are
-    not nested or there are too many ways to choose members.
+    """The gangs of these parts as packed, each with as many members as it `lacks`. None if levels are not nested, or if
+    there are too many ways to choose members.
     """
     found: list[PackedPart] = []
     open_parts: list[tuple[Part, tuple[str, ...], Pins]] = [(part, (), ()) for part in reversed(parts)]
@@ -95,7 +95,7 @@ def entries_of(
 
 
 def layers_in(slice_: Slice) -> Iterator[tuple[str, ...]]:
-    """The labels along each path from a slice to an innermost slice in it, outermost first."""
+    """Yield the labels along each path from a slice to its innermost slices, outermost label first."""
     open_slices: list[tuple[Slice, tuple[str, ...]]] = [(slice_, ())]
     while open_slices:
         each, outer = open_slices.pop()

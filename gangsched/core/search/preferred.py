@@ -1,8 +1,9 @@
 """Preferred levels: the scopes in which a whole group is tried before only its required levels apply.
 
-If the gang declares a level, this is the finest level, from the declared one upwards, at which one domain holds all
-members; if there is none, the fewest domains of the declared level. Gangs with accelerators that declare no level
-prefer the finest known level. No level is preferred for members that soft terms keep apart.
+If the gang declares a level, the preferred level is the finest one, from the declared level upwards, at which one
+domain holds all members; if there is none, it is the declared level, with as few domains as possible. Gangs with
+accelerators that declare no level prefer the finest known level. No level is preferred for members that soft terms
+spread.
 """
 
 from __future__ import annotations

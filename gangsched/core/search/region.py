@@ -1,7 +1,7 @@
 """Regions: the nodes of a domain, and its inner blocks, as steps of a packing.
 
 Invariant: equal rooms give equal steps, whatever the nodes' names. Resources that suffice for all pods on every node
-are left out, so nodes that differ only in these are equal.
+are left out, so nodes that differ only in these resources are equal.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ def problem(
     room: Ints,
     blocks: Sequence[Ints] = (),
 ) -> PackingProblem:
-    """The problem of placing the kinds on `nodes`, given by index, with `free[r][n]`, and with `room[kind][n]` pods of
-    each kind.
+    """The problem of placing the kinds on `nodes`, given by index, with `free[r][n]` and room for `room[kind][n]` pods
+    of each kind.
 
-    `blocks[layer][n]` is the node's block in each layer of slices, -1 for none.
+    `blocks[layer][n]` is the node's block in each layer of slices, -1 if it is in none.
     """
     asked = np.array(most_asked(kinds, start), dtype=np.int64)
     # A resource that every node has enough of refutes nothing, but would make equal nodes differ.
@@ -51,7 +51,7 @@ def problem(
 
 
 def most_asked(kinds: Sequence[Piece], start: Pattern) -> list[int]:
-    """Total requests of all available pods, by resource."""
+    """Total requests of all available pieces, by resource."""
     width = max((len(kind.asks) for kind in kinds), default=0)
     total = [0] * width
     for counts in _pods_in(kinds, start):
@@ -72,7 +72,7 @@ def _pods_in(kinds: Sequence[Piece], start: Pattern) -> Iterator[list[int]]:
 
 
 def pods_of(kinds: Sequence[Piece], t: int) -> Iterator[tuple[int, int]]:
-    """Yield the kinds of pods in one piece, and their numbers."""
+    """Yield the kinds of pods in one piece of kind `t`, with their numbers."""
     open_parts = [(t, 1)]
     while open_parts:
         part, count = open_parts.pop()

@@ -1,8 +1,8 @@
-"""Slices: members of a gang that must be together, and the domains that running members determine for the others.
+"""Slices: members of a gang that must be in one domain, and domains that running members fix for the waiting members.
 
 Invariant: every waiting member is in exactly one unit: a slice, or the waiting part of a partly running slice. Slice i
 of a layer of size k consists of the existing members with index i·k to i·k + k - 1. Members without indexes fill slices
-in placing order, starting with slices that have running members.
+in placing order, beginning with slices that have running members.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ Standing: TypeAlias = list[tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """The waiting `pods` of one slice, which need one domain of `key`; `size` counts all its members.
+    """The waiting `pods` of one slice, which must be in one domain of `key`; `size` counts all members of the slice.
 
-    The pods are its `own`, or those of the smaller slices in `parts` and the `loose` ones outside them. Slices that are
-    `alone` never share a domain.
+    The pods are those of the smaller slices in `parts` and the `loose` ones outside these; without `parts`, all pods
+    are the slice's `own`. Slices that are `alone` never share a domain.
     """
 
     key: str
@@ -50,9 +50,9 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """A slice that is placed as a whole, or waiting pods of a partly running slice, which are placed one by one.
+    """A slice that is placed as a whole, or the waiting pods of a partly running slice, which are placed one by one.
 
-    `pins` are the domains, by label and code, in which the pods must be because of running members.
+    `pins` are the domains, as label and code, to which running members limit the pods.
     """
 
     pins: tuple[tuple[str, int], ...] = ()
@@ -61,18 +61,18 @@ class Unit:
 
     @property
     def pods(self) -> tuple[Pod, ...]:
-        """The waiting members."""
+        """The unit's waiting members."""
         return self.alone if self.whole is None else self.whole.pods
 
     def mask(self, table: NodeTable) -> Bools:
-        """`mask[n]`: the unit's running members allow node `n`."""
+        """`mask[n]`: node `n` is in the domains of the unit's running members."""
         found = table.everywhere()
         for key, code in self.pins:
             found = found & level((key,), table).mask(code)
         return found
 
     def within(self, scope: Scope, table: NodeTable) -> Scope:
-        """The scope, limited to the domain of the running members."""
+        """The scope, limited to the domain of the unit's running members."""
         if not self.pins:
             return scope
         key, code = self.pins[-1]
@@ -85,7 +85,7 @@ def is_sliced(gangs: Sequence[Gang]) -> bool:
 
 
 def units(gang: Gang, pods: Sequence[Pod], table: NodeTable) -> list[Unit]:
-    """The units in which a gang with slices is placed: those with running members first, then by index."""
+    """The units in which a gang with slices is placed: units with running members first, then by index."""
     layers = gang.constraints.slices
     there = [(index, table.index[node]) for index, node in gang.standing if node in table.index]
     if gang.indexed:
@@ -100,7 +100,7 @@ def units(gang: Gang, pods: Sequence[Pod], table: NodeTable) -> list[Unit]:
 
 
 def pinned_to(group: Group, table: NodeTable) -> Bools | None:
-    """The nodes to which running members of their slices limit all waiting members; None if any member may be placed
+    """The nodes to which running members limit all waiting members of their slices; None if any member may be placed
     elsewhere.
     """
     found = ~table.everywhere()
@@ -122,8 +122,8 @@ def pinned_to(group: Group, table: NodeTable) -> Bools | None:
 class NeededUnits:
     """The units of a gang that make up its minimum.
 
-    `fixed` are units that are needed, each with its number of pods. In addition, `number` of the slices `of` are
-    needed, which all have the same size.
+    `fixed` are needed units, each with its number of pods. In addition, `number` of the slices in `of`, which all have
+    the same size, are needed.
     """
 
     fixed: list[tuple[Unit, int]] = field(default_factory=list)
@@ -132,13 +132,13 @@ class NeededUnits:
 
     @property
     def pods(self) -> int:
-        """The smallest number of members that are needed."""
+        """The smallest number of members that meets the need."""
         size = len(self.of[0].pods) if self.of else 0
         return sum(number for _, number in self.fixed) + self.number * size
 
     @property
     def waiting(self) -> list[Pod]:
-        """The first waiting members that suffice."""
+        """The first waiting members that meet the need."""
         fixed = [pod for unit, number in self.fixed for pod in unit.pods[:number]]
         return fixed + [pod for each in self.of[: self.number] for pod in each.pods]
 
@@ -146,8 +146,8 @@ class NeededUnits:
 def needed(found: Sequence[Unit], lack: int) -> NeededUnits:
     """The units that give a gang `lack` more members: whole slices, partly running ones first.
 
-    A slice with members that do not exist yet consists of the existing ones. It is needed only if there are too few
-    complete slices; the largest such slice comes first.
+    If members of a slice do not exist yet, it consists of its existing members. Such a slice is needed only if there
+    are too few complete slices; the largest one comes first.
     """
     made = NeededUnits()
     for unit in found:

@@ -1,11 +1,11 @@
 """Required pod terms as topology: members that must be together, and parts of a gang that must be apart.
 
-A *part* is a set of members whose one required affinity selects all of them and no running pod: the members start in
-one domain of its label. Anti-affinity between parts keeps their domains apart, as with JobSet's exclusive placement.
-Terms that match running pods exclude nodes.
+A *part* is a set of members with the same single required affinity, which selects all of them and no running pod: the
+members start in one domain of its label. Anti-affinity between parts keeps their domains apart, as in JobSet's
+exclusive placement. Terms that match running pods exclude nodes.
 
 Invariant: if `Terms` are returned, placing a member has no other effect on the nodes of other members, so a packing is
-exact. If not (None), the order of placing matters, and only rounds decide.
+exact. If None is returned, the order of placing matters, and only rounds decide.
 """
 
 from __future__ import annotations
@@ -33,8 +33,7 @@ Affinity: TypeAlias = tuple[Selected, tuple[str, ...]]
 class Part:
     """Members that must start in one domain of each of `keys`.
 
-    `gang` is the index of their gang, -1 if they belong to several. Parts that are `alone` share no domain with each
-    other.
+    `gang` is the index of their gang, -1 if they belong to several gangs. No two parts that are `alone` share a domain.
     """
 
     gang: int
@@ -45,21 +44,19 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """The topology constraints in the terms of the members: `parts`, and by gang the `loose` members, which are in no
-    part.
-    """
+    """Topology constraints in the terms of the members: `parts`, and by gang the `loose` members, in no part."""
 
     parts: tuple[Part, ...]
     loose: tuple[tuple[Pod, ...], ...]
 
     @property
     def is_one_part(self) -> bool:
-        """Whether all members are one part."""
+        """Whether one part contains all members."""
         return len(self.parts) == 1 and not any(self.loose)
 
 
 def terms_of(gangs: Sequence[Gang], ledger: Ledger) -> Terms | None:
-    """The constraints in the terms of all pending members; None if the terms are more than topology constraints."""
+    """Topology constraints in the terms of all pending members; None if the terms are more than that."""
     # The gangs are part of the result: their ids, which are its name, stay theirs as long as it is kept.
     name = ("terms", *map(id, gangs))
     compared: tuple[Sequence[Gang], _Compared | None]
@@ -72,7 +69,7 @@ def terms_of(gangs: Sequence[Gang], ledger: Ledger) -> Terms | None:
 
 
 def required_by_terms(group: Group, ledger: Ledger) -> tuple[str, ...]:
-    """The node labels for which one domain must hold all waiting members because of their own affinity."""
+    """The node labels for which the waiting members' own affinity requires them all in one domain."""
     gangs = [gang for gang in group.gangs if gang.pending and not gang.free_running]
     if not gangs or not all(gang.pending[0].shape.constraints.affinity for gang in gangs):
         return ()
