@@ -351,7 +351,7 @@ class _SpecReader:
         leader_first = self.optional(_LEADER_FIRST) is True
         if leader_first and not any(keys.LWS_SIZE in stated for _, stated in self.stated()):
             (key,), source = keys.LEADER_FIRST, self.sources.pop(_LEADER_FIRST.name)
-            text = f"{source} has no effect without {keys.LWS_SIZE}, which says how many workers are to come."
+            text = f"{source} has no effect without {keys.LWS_SIZE}, which sets the number of workers."
             self.problems.append(Problem(key, quoted("true"), "", text))
         return members_to_come(
             _cut(spec.id),
@@ -385,7 +385,7 @@ class _SpecReader:
         elif spec.parent:
             what, name, whole = "a parent", _PARENT.name, "whose children are placed whole"
         else:
-            what, name, whole = "members to come", _MIN.name, "which get room with the others"
+            what, name, whole = "members to come", _MIN.name, "which get room together with the first members"
         used, source = f"{Mode.STRICT} ({what})", self.sources[_MODE.name]
         text = f"mode {spec.mode} ({source}) cannot be combined with {what}, {whole}; {used} is used instead."
         self.problems.append(Problem(keys.MODE[0], quoted(spec.mode.value), used, text))

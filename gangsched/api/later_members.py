@@ -74,7 +74,8 @@ def members_to_come(
             return ToCome(invalid=f"{keys.KEEP_ROOM[0]} of gang {gang} has no effect without these: set {lacks}")
     if first and total - first > MOST_TO_COME:
         return ToCome(
-            unsupported=f"gang {gang} has {total - first} members to come: at most {MOST_TO_COME} can have room"
+            unsupported=f"gang {gang} has {total - first} members to come: gangsched keeps room for at most "
+            f"{MOST_TO_COME}"
         )
     opts_in = any(keys.LWS_NAME in each for each in stated)
     # A group that opts in by labels has no PodGroup to wait for.

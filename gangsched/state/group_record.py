@@ -50,9 +50,9 @@ class QueueCause(StrEnum):
     CHANGED = "the group changed"
     NODE_MOVED = "the node of one of its pods was added, removed or relabelled"
     ROOM_FREED = "capacity was freed"
-    NEXT_IN_LINE = "a group before it left capacity"
+    NEXT_IN_LINE = "a group ahead of it left capacity"
     RESERVED_ROOM_FREED = "capacity that is reserved for it was freed"
-    RESERVATIONS_CHANGED = "reservations before it changed"
+    RESERVATIONS_CHANGED = "the reservations ahead of it changed"
     PREEMPTION_MAY_HELP = "the pods that it may preempt changed"
     OVERRUN = "a pod exceeded its run time on capacity reserved for the group"
     LOWER_WAITS = "a group of lower priority began to wait"
@@ -113,9 +113,9 @@ class EntitlementCause(StrEnum):
     REFUSED = "refused for room"
     CHANGED = "the group changed, or another decision was made"
     FIRST = "among the first"
-    PASSED = "other groups come before it"
+    PASSED = "other groups are ahead of it"
     EXCLUDED = "it may not be a head"
-    ALLOWED = "nothing keeps it from being a head any more"
+    ALLOWED = "it may be a head again"
 
 
 ENTITLEMENTS: Mapping[Entitlement, Mapping[EntitlementCause, Entitlement]] = {
@@ -268,7 +268,7 @@ class GroupRecord:
     def entitle(self, cause: EntitlementCause) -> None:
         """Change its entitlement. Raises AssertionError if the table has no row."""
         entitlement = ENTITLEMENTS[self.entitlement].get(cause)
-        assert entitlement is not None, f"{self.id} is {self.entitlement}, which does not go with: {cause}"
+        assert entitlement is not None, f"{self.id} is {self.entitlement}, which does not allow: {cause}"
         self.entitlement = entitlement
 
     def regroup(self, gangs: tuple[str, ...]) -> None:
@@ -286,6 +286,6 @@ def next_state(group: GroupRecord, cause: QueueCause) -> QueueState:
     Raises AssertionError if the table has no row.
     """
     state = TABLE[group.queue].get(cause)
-    assert state is not None, f"{group.id} is {group.queue or 'new'}, which does not go with: {cause}"
+    assert state is not None, f"{group.id} is {group.queue or 'new'}, which does not allow: {cause}"
     within = state is QueueState.ACTIVE and group.back_off_until_s is not None and cause in WAKES
     return QueueState.BACKING_OFF if within else state

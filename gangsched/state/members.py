@@ -193,5 +193,5 @@ def seen(pod: Pod, names: Set[str]) -> Change:
 def next_state(member: Member, change: Change) -> State:
     """The next state. Raises AssertionError if the table has no row."""
     state = TABLE[member.state].get(change)
-    assert state is not None, f"{member.pod.key} is {member.state}, which does not go with: {change}"
+    assert state is not None, f"{member.pod.key} is {member.state}, which does not allow: {change}"
     return state

@@ -179,7 +179,8 @@ class Parents:
         """Why a part cannot have children; it may have no object, unless its name says so."""
         if part.partition("/")[2].startswith(COMPOSITE_PREFIX) and (record is None or not record.pod_groups):
             if COMPOSITE in self.names.forbidden:
-                return Refusal(Reason.UNSUPPORTED, "CompositePodGroups of scheduling.k8s.io may not be read")
+                text = "gangsched has no permission to read CompositePodGroups of scheduling.k8s.io"
+                return Refusal(Reason.UNSUPPORTED, text)
             if COMPOSITE in self.names.unserved:
                 text = f"the API server does not serve CompositePodGroups, and {child} names one as its parent"
                 return Refusal(Reason.UNSUPPORTED, text)

@@ -123,7 +123,8 @@ class PodGroupNames:
         kinds = f"{DIALECTS[api_groups[0]].kind}s" if api_groups else ""
         forbidden = [api_group for api_group in api_groups if api_group in self.forbidden]
         if forbidden:
-            return Refusal(Reason.UNSUPPORTED, f"{kinds} of {' or '.join(forbidden)} may not be read")
+            text = f"gangsched has no permission to read {kinds} of {' or '.join(forbidden)}"
+            return Refusal(Reason.UNSUPPORTED, text)
         if self.unserved.issuperset(api_groups):
             absent = f"the API server does not serve {kinds} of {' or '.join(api_groups)}, and gang {gang_id} needs one"
             return Refusal(Reason.POD_GROUP_MISSING, absent)

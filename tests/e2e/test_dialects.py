@@ -166,7 +166,8 @@ def test_without_the_right_its_gangs_wait_and_nothing_else_does(plane: ControlPl
         make.create_all(api, make.gang("ours", members=2))
         await_bound(pods, "ours-", 2)
         for prefix in ("train-", "old-"):
-            assert await_refused(pods, prefix, "Unsupported") == {"PodGroups of scheduling.volcano.sh may not be read"}
+            text = "gangsched has no permission to read PodGroups of scheduling.volcano.sh"
+            assert await_refused(pods, prefix, "Unsupported") == {text}
         apply_yaml(api, ROOT / "manifests" / "rbac-dialects.yaml")
         await_bound(pods, "train-", 2)
         said = [str(line.get("event")) for line in daemon.log_lines() if line.get("level") == "warning"]

@@ -58,7 +58,9 @@ class GroveSpec(DialectSpec):
         together = self._add_configs(where, minimums, whole, of_parts, invalid, unsupported)
         if self.priority_class_name:
             name = quoted(self.priority_class_name)
-            not_used.append(f"priorityClassName {name} of {where} is not used: the priorities of its pods decide")
+            not_used.append(
+                f"priorityClassName {name} of {where} is not used: gangsched uses the priorities of its pods"
+            )
         if self.reuse_reservation_ref:
             not_used.append(
                 f"reuseReservationRef of {where} is not used: gangsched does not reuse the room of another PodGang"

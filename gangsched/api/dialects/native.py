@@ -154,7 +154,7 @@ class CompositeSpec(_GroupSpec):
             priority=0,
         )
         if self.priority:
-            text = f"spec.priority {self.priority} of {where} is not used: the priorities of its pods decide"
+            text = f"spec.priority {self.priority} of {where} is not used: gangsched uses the priorities of its pods"
             common = replace(common, not_used=(text,))
         if isinstance(least, int) and not isinstance(least, bool) and 1 <= least <= INT32_MAX:
             return replace(common, min_children=least)

@@ -69,14 +69,16 @@ class VolcanoSpec(DialectSpec):
         if self.sub_group_policy and tasks:
             unsupported.append(f"{where} has both minTaskMember and subGroupPolicy: remove minTaskMember")
         if read.sub_groups and self.min_resources:
-            not_used.append(f"minResources of {where} is not used: the requests of the pods in its sub groups decide")
+            not_used.append(f"minResources of {where} is not used: gangsched uses the requests of its pods")
         if self.queue not in {None, "", DEFAULT_QUEUE}:
             not_used.append(
                 f"queue {quoted(self.queue)} of {where} is not used: gangsched does not support queues of Volcano"
             )
         if self.priority_class_name:
             name = quoted(self.priority_class_name)
-            not_used.append(f"priorityClassName {name} of {where} is not used: the priorities of its pods decide")
+            not_used.append(
+                f"priorityClassName {name} of {where} is not used: gangsched uses the priorities of its pods"
+            )
         stated = replace(
             with_resources(pod_group, self.min_resources, where),
             min_member=self.min_member,

@@ -72,8 +72,8 @@ def network_topology(value: Any, path: str, where: str, read: Read) -> None:
         read.not_used.append(f"{path} of {where} is ignored: it is only a preference, and {HYPER_NODES}")
     else:  # "hard" is the default
         read.unsupported.append(
-            f"{path} of {where} asks for HyperNodes, which gangsched does not support: set gangsched.dev/topology to a "
-            "node label, and remove it"
+            f"{path} of {where} asks for HyperNodes, which gangsched does not support: remove it, and set "
+            "gangsched.dev/topology to a node label"
         )
 
 

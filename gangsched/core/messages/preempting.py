@@ -74,10 +74,8 @@ def being_preempted() -> Refusal:
 
 
 def evicting() -> Refusal:
-    """Refusal of a group for which evictions are under way (semantics V11)."""
-    return Refusal(
-        Reason.PREEMPTING, "the group starts once every pod of the gangs that make room for it is being evicted"
-    )
+    """Refusal of a group whose victims' evictions are under way (semantics V11)."""
+    return Refusal(Reason.PREEMPTING, "the group starts once all pods of the gangs that it preempts are being evicted")
 
 
 def preempted_pod(victim: Victim, by: ObjectRef) -> str:

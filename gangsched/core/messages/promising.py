@@ -20,7 +20,7 @@ def released(number: int, nodes: Sequence[str], why: str) -> str:
 
 def time_over() -> str:
     """Reason: the members were not created in time."""
-    return "they did not come within the wait time of the gang"
+    return "they were not created within the wait time of the gang"
 
 
 def used_by_others(node: str) -> str:

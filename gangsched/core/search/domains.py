@@ -363,7 +363,7 @@ def _told(domains: Domains, best: int, holds: Ints, demand: Demand, *, is_home: 
     few = int(np.count_nonzero(holds < needed))
     left = size - few
     torn = f"{'is' if left == 1 else 'are'} too fragmented" if demand.is_exact else "could not be filled"
-    causes = [f"{n} {'has' if n == 1 else 'have'} too little free in total" for n in (few,) if n]
+    causes = [f"{n} {'has' if n == 1 else 'have'} too little free capacity in total" for n in (few,) if n]
     causes += [f"{left} {torn}"] if left else []
     of_all = f"of {size} {'domain' if size == 1 else 'domains'}, {' and '.join(causes)}"
     return f"no domain has room: the best, {domains.level.name(best)}, {lacks}; {of_all}"

@@ -191,7 +191,7 @@ class Binder:
                 group.create_task(self._work(group), name=f"binder {number}")
 
     async def drain(self, timeout_s: float) -> int:
-        """Wait up to `timeout_s` until every bind is answered; return how many are not."""
+        """Wait up to `timeout_s` until every bind is answered; return the number of unanswered binds."""
         await wait_for_event(self._answered, timeout_s, sleep=self._runtime.sleep)
         return self.pending
 
@@ -242,7 +242,7 @@ class Binder:
     async def _send(self, attempt: _Attempt) -> Outcome | None:
         """Send a bind, unless it may not be sent (any more); None when the pod must be read."""
         bind = attempt.bind
-        why = self._objection(bind) if attempt.sends_left else "it was sent too often"
+        why = self._objection(bind) if attempt.sends_left else "the bind was sent too often"
         if why:
             # Only before the first send: afterwards the bind may have been carried out, whatever the node is now.
             return BindFailed(bind.uid, bind.node, why) if attempt.fault is None else None
@@ -278,7 +278,7 @@ class Binder:
             # One line for a hundred reads: thousands of pods may be undecided in one outage.
             if self.counts.read_back_retries % 100 == 0:
                 self._runtime.warn(
-                    f"Cannot tell whether {bind.namespace}/{bind.name} is bound, reading it again: {caught}"
+                    f"It is unknown whether {bind.namespace}/{bind.name} is bound; reading the pod again: {caught}"
                 )
             self.counts.read_back_retries += 1
             return None

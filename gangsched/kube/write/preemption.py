@@ -83,7 +83,7 @@ class PreemptionCounts:
     """Counters for metrics."""
 
     prepared: int = counter("nominations written, with the conditions of their victims")
-    not_prepared: int = counter("nominations of which a write failed, so that no pod was evicted")
+    not_prepared: int = counter("nominations with a failed write, so that no pod was evicted")
     cancelled: int = counter("nominations cancelled")
     evicted: int = counter("evictions that the API server accepted")
     gone: int = counter("evictions whose pod was gone")

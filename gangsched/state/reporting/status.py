@@ -232,8 +232,8 @@ def loss(record: GangRecord, gang: Gang) -> str:
         return f"{left}; the others {'are placed first' if gang.replaces else 'wait in queue order'}"
     owners = sorted({f"{pod.controller_kind} {pod.namespace}/{pod.owner}" for pod in record.pods if pod.owner})
     if not owners:
-        return f"{left}; no controller replaces the others: create them"
-    return f"{left}; {named(owners)} has not replaced the others yet"
+        return f"{left}; no controller replaces the missing members: create them"
+    return f"{left}; {named(owners)} has not replaced the missing members yet"
 
 
 def _preempted(record: GangRecord, gang: Gang, stored: Iterable[Condition], told: frozenset[str]) -> Fact | None:

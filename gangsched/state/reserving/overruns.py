@@ -49,7 +49,7 @@ class Overruns:
         self._now_to_wall_s = 0.0
 
     def note(self, pod: Pod, gang: GangRecord | None) -> None:
-        """Update a new or changed pod, or a pod whose gang changed; most pods have no run time or have not started."""
+        """Update a new or changed pod, or a pod whose gang changed; cheap for pods without a run time or a start."""
         # A run time begins when the kubelet starts the pod, not with the bind.
         if not pod.start_s or pod.scheduler_name not in self._names:
             return
@@ -126,7 +126,7 @@ class Overruns:
         text = (
             f"pod {pod.key} has run much longer than declared; declared run times of pods in namespace {pod.namespace}"
         )
-        text += f" are ignored until {until} or later"
+        text += f" are ignored until {until} at the earliest"
         return RecordEvent(self._ref(member), EventReason.RUN_TIMES_IGNORED, text, warning=True)
 
     def _run_time(self, member: Member) -> RunTime:

@@ -80,7 +80,7 @@ def test_whoever_does_not_wait_for_room_is_no_head(cause: EntitlementCause) -> N
         group.entitle(cause)
         assert group.awaits_room is (cause is EntitlementCause.REFUSED)
     else:
-        with pytest.raises(AssertionError, match="ns/g is none, which does not go with: "):
+        with pytest.raises(AssertionError, match="ns/g is none, which does not allow: "):
             group.entitle(cause)
 
 

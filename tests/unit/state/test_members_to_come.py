@@ -119,7 +119,7 @@ def test_the_room_is_released_after_the_wait_time() -> None:
     world.advance(10)
     assert set(world.bound()) == {"serve-0", "small"}
     ((_, _, text),) = world.events("RoomReleased")
-    assert text.startswith("room for 2 members to come is no longer kept on a: they did not come within the wait time")
+    assert text.startswith("room for 2 members to come is no longer kept on a: they were not created within the wait")
     world.create(lws_pod(1))
     assert "serve-0-1" in world.settle().bound()
 
@@ -341,7 +341,7 @@ def test_room_for_thousands_costs_what_changes() -> None:
     ("stated", "said"),
     [
         ({keys.LWS_SUBGROUP_EXCLUSIVE: "rack"}, "leaderworkerset.sigs.k8s.io/subgroup-exclusive-topology of gang ns/"),
-        ({keys.LWS_SIZE: "514"}, "gang ns/serve-0-abc has 513 members to come: at most 512 can have room"),
+        ({keys.LWS_SIZE: "514"}, "gang ns/serve-0-abc has 513 members to come: gangsched keeps room for at most 512"),
     ],
 )
 def test_what_cannot_be_kept_is_refused(stated: dict[str, str], said: str) -> None:

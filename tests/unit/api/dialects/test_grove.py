@@ -331,4 +331,5 @@ def test_a_kind_that_may_not_be_read_is_told() -> None:
     world.say(Unread(PodGroup, keys.GROVE, forbidden=True))
     (waiting,) = world.create(clique("a", 1))
     world.advance(POD_GROUP_WAIT_S).told()
-    assert world.condition(waiting) == ("Unsupported", "PodGangs of scheduler.grove.io may not be read")
+    text = "gangsched has no permission to read PodGangs of scheduler.grove.io"
+    assert world.condition(waiting) == ("Unsupported", text)

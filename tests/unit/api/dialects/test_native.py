@@ -67,7 +67,7 @@ def test_a_policy_that_cannot_be_read_refuses(policy: Any) -> None:
 def test_what_is_not_used_or_supported_is_named() -> None:
     """A2."""
     assert composite(priority=7).not_used == (
-        "spec.priority 7 of CompositePodGroup ns/svc is not used: the priorities of its pods decide",
+        "spec.priority 7 of CompositePodGroup ns/svc is not used: gangsched uses the priorities of its pods",
     )
     (refused,) = composite(schedulingConstraints={"topology": [{"key": RACK, "mode": "x"}]}).unsupported
     assert refused.startswith("spec.schedulingConstraints of CompositePodGroup ns/svc is not supported")

@@ -67,8 +67,8 @@ def test_defaults_and_unknown_fields_ask_for_nothing(fields: dict[str, Any]) -> 
     [
         (
             {"networkTopology": {"mode": "hard", "highestTierAllowed": 2}},
-            "networkTopology of PodGroup ns/g asks for HyperNodes, which gangsched does not support: set "
-            "gangsched.dev/topology to a node label, and remove it",
+            "networkTopology of PodGroup ns/g asks for HyperNodes, which gangsched does not support: remove it, "
+            "and set gangsched.dev/topology to a node label",
         ),
         ({"networkTopology": {}}, "networkTopology of PodGroup ns/g asks for HyperNodes"),
         ({"networkTopology": {"mode": 3}}, "networkTopology of PodGroup ns/g asks for HyperNodes"),
@@ -107,7 +107,7 @@ def test_a_level_or_tree_that_cannot_be_read_refuses(field: str, value: object) 
     ("fields", "said"),
     [
         ({"queue": "research"}, 'queue "research" of PodGroup ns/g is not used'),
-        ({"priorityClassName": "high"}, 'priorityClassName "high" of PodGroup ns/g is not used: the priorities of its'),
+        ({"priorityClassName": "high"}, 'priorityClassName "high" of PodGroup ns/g is not used: gangsched uses'),
         ({"networkTopology": {"mode": "soft"}}, "networkTopology of PodGroup ns/g is ignored: it is only a preference"),
         (
             {"minTaskMember": {"worker": 2, "ps": 1}},
@@ -194,7 +194,8 @@ def test_a_kind_that_may_not_be_read_is_told_until_it_may_be(mark: str) -> None:
     world.say(Unread(PodGroup, keys.VOLCANO, forbidden=True))
     pods = world.create(marked(2, mark))
     world.advance(POD_GROUP_WAIT_S).told()
-    assert world.condition(pods[0]) == ("Unsupported", "PodGroups of scheduling.volcano.sh may not be read")
+    text = "gangsched has no permission to read PodGroups of scheduling.volcano.sh"
+    assert world.condition(pods[0]) == ("Unsupported", text)
     world.say(Replaced(PodGroup, (), keys.VOLCANO))
     world.told()
     assert world.condition(pods[0])[0] == ("PodGroupMissing" if mark == MARK else "InvalidGang")

@@ -126,7 +126,7 @@ def test_a_refusal_names_the_best_domain_and_what_it_lacks() -> None:
     verdict, _ = decided(builders.snapshot(nodes), builders.group(gang((2, 8), (1, 2))), most_plans=1)
     assert verdict.told.message.startswith(f"gang ns/g needs room for 3 more pods in one domain of {RACK}")
     assert f"no domain has room: the best, {RACK}=half, lacks room for 1 of 3 pods" in verdict.told.now
-    assert "of 5 domains, 5 have too little free in total" in verdict.told.now
+    assert "of 5 domains, 5 have too little free capacity in total" in verdict.told.now
     torn = builders.snapshot(rack("torn", (6, 6)))
     verdict, _ = decided(torn, builders.group(gang((1, 5), (1, 4), (1, 3))), most_plans=1)
     assert "of 1 domain, 1 is too fragmented" in verdict.told.now

@@ -213,7 +213,7 @@ async def test_unknown_fate_is_asked_until_known() -> None:
         desk.binder.submit([BIND])
         await settle()
         assert (desk.outcomes, desk.binder.pending, desk.binder.fate("u1")) == ([], 1, BindFate.PENDING)
-        assert "Cannot tell whether ns/p is bound" in desk.warnings[0]
+        assert "It is unknown whether ns/p is bound" in desk.warnings[0]
         await desk.time.advance(10)
         assert desk.outcomes == [Bound("u1", "n1")]
         assert desk.binder.counts.read_back_retries == 4

@@ -126,7 +126,7 @@ def test_a_kind_that_cannot_be_read_is_told_and_later_read(is_forbidden: bool) -
     world.create(members("a"))
     assert started(world.settle()) == set()
     assert reason(world, "a") is Reason.UNSUPPORTED
-    assert ("may not be read" if is_forbidden else "does not serve CompositePodGroups") in told(world, "a")
+    assert ("no permission to read" if is_forbidden else "does not serve CompositePodGroups") in told(world, "a")
     world.say(Replaced(PodGroup, (composite(least=1),), keys.COMPOSITE))
     assert started(world.settle()) == {"a"}
     world.say(Replaced(PodGroup, (), keys.COMPOSITE))

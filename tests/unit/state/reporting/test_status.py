@@ -160,7 +160,7 @@ def test_a_lost_member_degrades_its_gang_though_nobody_replaces_it() -> None:
     world.told()
     assert world.gang_condition("g", "Degraded") == "True"
     ((_, _, text),) = world.events("Degraded")
-    assert text == "1 of 2 members are bound; Job ns/train has not replaced the others yet"
+    assert text == "1 of 2 members are bound; Job ns/train has not replaced the missing members yet"
 
 
 def test_a_gang_without_a_controller_says_who_must_replace_its_members() -> None:
@@ -170,7 +170,7 @@ def test_a_gang_without_a_controller_says_who_must_replace_its_members() -> None
     world.delete(lost)
     world.told()
     ((_, _, text),) = world.events("Degraded")
-    assert text == "1 of 2 members are bound; no controller replaces the others: create them"
+    assert text == "1 of 2 members are bound; no controller replaces the missing members: create them"
 
 
 def test_a_terminating_member_counts_for_nothing() -> None:
