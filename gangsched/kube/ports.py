@@ -70,7 +70,7 @@ def silent(sentence: str) -> None:
 class Runtime:
     """Log, clocks and random numbers of everything that reads or writes; a simulator replaces them.
 
-    `boot` is a clock that includes suspension, as the clock of a Lease must.
+    `boot` is a clock that includes suspension, which a Lease requires.
     """
 
     warn: Warn = silent

@@ -96,7 +96,7 @@ def _members(client: BlockingClient, namespace: str, name: str) -> list[Pod]:
 
 
 def pods_at(client: BlockingClient, path: str, **query: str) -> Iterator[Pod]:
-    """The pods of a list, without ended ones of no gang. Raises Fault."""
+    """The pods of a list, without ended pods that have no gang. Raises Fault."""
     for page in client.pages(path, **query):
         yield from (pod for wire in _pods.decode(page).items or () if (pod := decode_pod(wire, _shapes)) is not None)
 

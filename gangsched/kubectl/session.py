@@ -31,12 +31,12 @@ class CannotAnswer(Exception):  # noqa: N818  (a sentence for the user, no error
 
 
 class Session:
-    """One API server, as the kubeconfig's user; `namespace` is the command's."""
+    """One API server, as the kubeconfig's user; `namespace` is the one that the command inspects."""
 
     def __init__(
         self, namespace: str | None = None, kubeconfig: Path | None = None, context: str | None = None
     ) -> None:
-        """Raises Misconfigured; sends nothing."""
+        """Sends no request. Raises Misconfigured."""
         self.client = BlockingClient(access(kubeconfig, context))
         self.namespace = namespace or self.client.access.namespace
 

@@ -1,8 +1,8 @@
 """Claim binding: permitted members whose claims must be bound before the pod (kube-scheduler's PreBind).
 
-Invariant: such a member is in the state `waiting for claims` and keeps its room. Its claims are written once, by the
-shell; from then on only the claims, volumes and nodes in the API server matter. Members that start together wait for
-each other (`claim_starts`). A wait ends when the bind is sent, when binding a claim fails (with kube-scheduler's
+Invariant: such a member is in the state `waiting for claims` and keeps its room. Its claims are written once, by
+`kube.write`; from then on only the claims, volumes and nodes in the API server matter. Members that start together wait
+for each other (`claim_starts`). A wait ends when the bind is sent, when binding a claim fails (with kube-scheduler's
 reason), or when the pod is deleted. Volumes and nodes of the claims were chosen before.
 """
 

@@ -107,7 +107,7 @@ class Cluster:
                 self._offer(node, before)
 
     def serve(self) -> None:
-        """Recount what nodes offer, since devices serve other extended resources."""
+        """Recount what nodes offer, because devices now serve other extended resources than before."""
         self._stale_columns, self._all_freed, self._narrowed, self._snapshot = True, True, True, None
         self.served.forget_masks()
 

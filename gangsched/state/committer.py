@@ -40,7 +40,9 @@ WAITING_WITH_ROOM = frozenset({Reason.HOLDING, Reason.UNSCHEDULABLE, Reason.YIEL
 
 @dataclass(eq=False)
 class Committer:
-    """Commits verdicts to parts of the state that it does not own; `rank` is the order in which refused groups wake."""
+    """Commits verdicts to parts of the state that it does not own; `rank` returns the key by which refused groups wake
+    up.
+    """
 
     members: MemberStore
     cluster: Cluster

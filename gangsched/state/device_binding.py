@@ -62,7 +62,7 @@ def reserves(selection: Selection) -> bool:
 
 
 def follows(member: Member) -> bool:
-    """Whether one of the member's claims is allocated for another pod, so that the member waits for it."""
+    """Whether one of the member's claims is allocated for another pod, so that the member waits for that allocation."""
     return any(each.follows for each in member.selections)
 
 

@@ -30,7 +30,8 @@ GOING = (State.TERMINATING, State.WITHDRAWN, State.DELETED)
 
 
 def gang_view(record: GangRecord, policy: GpuPolicy) -> Gang:
-    """The current view of the gang (semantics I1, P1); `policy` names the resources by which members are ordered (Q5).
+    """The current view of the gang (semantics I1, P1); `policy` names the resources that determine the order of members
+    (Q5).
 
     Also updates the gang's roster, and records whether its members lack indexes for slices.
     """

@@ -12,7 +12,7 @@ from gangsched.model.storage import GroupConsumer, group_consumer
 
 
 class GroupClaims:
-    """The PodGroups by id. `shown` gives a mapping that never changes."""
+    """The PodGroups by id. The mapping that `shown` returns never changes."""
 
     def __init__(self) -> None:
         self._groups: dict[str, PodGroup] = {}

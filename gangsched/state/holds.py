@@ -47,15 +47,15 @@ class Holds:
         self._yielded.discard(group)
 
     def expiries(self, now_s: float) -> Iterator[tuple[str, float]]:
-        """When the clock of each group runs out, infinity during a nomination (V16)."""
+        """Yield each group and the time at which its clock runs out, infinity during a nomination (V16)."""
         for group in self._holding:
             assert group.clock_s is not None
             wait_s = self._registry.group(group.id, now_s).wait_time_s if group.nomination is None else math.inf
             yield group.id, group.clock_s + wait_s
 
     def beside(self, planned: Set[str], now_s: float) -> Iterator[Group]:
-        """The groups with holds that are not `planned` and do not back off, for a plan that decides only the `planned`
-        ones.
+        """The groups with holds that are neither `planned` nor backing off, for a plan that decides only the `planned`
+        groups.
         """
         for group in self._holding:
             if group.id not in planned and not self._queue.backs_off(group.id, now_s):

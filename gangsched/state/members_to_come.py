@@ -86,8 +86,8 @@ def stand_in(gang: str, place: str, shape: Shape, priority: int, name: str = "",
 def promised_room(members: Iterable[Member], *, is_trusted: bool) -> PromisedRoom | None:
     """The room in the newest stamp of started members.
 
-    A stamp that the pod's owner may have written promises nothing. Exception: until it is known whether a policy guards
-    stamps they are trusted, so that room of an earlier process is not lost.
+    A stamp that the pod's owner may have written promises nothing. Exception: stamps are trusted until it is known
+    whether a policy guards them, so that room of an earlier process is not lost.
     """
     newest, found = -1, None
     for member in members:

@@ -76,8 +76,8 @@ class Roster:
     def replaces(self, members: Iterable[Member]) -> bool:
         """Whether all waiting members are replacements: there are at most as many as were lost, and each is suitable.
 
-        After a restart it is not known which members were lost. Then every member counts that could replace any
-        remaining one, up to the minimum of the start.
+        After a restart it is not known which members were lost. Then a member counts if it could replace any remaining
+        member, up to the minimum of the start.
         """
         waiting = [each for each in members if each.state in WAITING]
         unknown = max(0, self._least - len(self._places))

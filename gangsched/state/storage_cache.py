@@ -1,7 +1,7 @@
 """Claims, volumes and classes as last read, and the pods that use them.
 
 Invariant: each object is stored as last sent by the API server; decisions about a claim are stored with its member.
-`storage()` returns all of it, the same object until something changes.
+`storage()` returns all objects, as the same value until something changes.
 """
 
 from __future__ import annotations

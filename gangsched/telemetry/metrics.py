@@ -96,8 +96,8 @@ class Metrics:
     def publish(self, family: str, part: str, counts: DataclassInstance) -> None:
         """Export each field of a dataclass of monotonic counters as gangsched_<family>_<field>_total{part=…}.
 
-        The dataclass is read at scrape time. Several parts can share a family: `publish("reflector", "pods", counts)`.
-        Raises KeyError for a field without a meaning (`model.counter`).
+        The dataclass is read at scrape time. Several values of `part` can share a family: `publish("reflector", "pods",
+        counts)`. Raises KeyError for a field without a meaning (`model.counter`).
         """
         self._published.add(family, part, counts, {field.name: field.metadata["meaning"] for field in fields(counts)})
 

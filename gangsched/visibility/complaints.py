@@ -38,7 +38,7 @@ class Complaints:
         self._log.error(event, error=f"{type(error).__name__}: {error}"[:CHARACTERS], at=at, not_logged=others)
 
     def exception(self, message: str, *_: object, exc_info: BaseException | None = None) -> None:
-        """Log an exception, like logging.Logger; `message` is one of aiohttp's."""
+        """Log an exception, with the signature of logging.Logger; `message` comes from aiohttp."""
         self.error(f"visibility: {message.partition(' from ')[0]}", exc_info)
 
     def debug(self, message: str, *_: object, **__: object) -> None:

@@ -46,7 +46,7 @@ class Credentials:
         return f"kubeconfig {self.kubeconfig}" if self.kubeconfig is not None else "the pod's service account"
 
     async def load(self) -> None:
-        """Read everything again. Raises Misconfigured with one sentence."""
+        """Read address and credentials again. Raises Misconfigured with one sentence."""
         settings = sdk.Configuration()
         try:
             if self.kubeconfig is None:

@@ -56,7 +56,9 @@ class LeaseCounts:
 
 
 class Elector:
-    """One candidate for one Lease. `fence` is open while it certainly holds the Lease, by the clock of `runtime`."""
+    """One candidate for one Lease. `fence` is open only while this process certainly holds the Lease, by the clock of
+    `runtime`.
+    """
 
     def __init__(
         self,

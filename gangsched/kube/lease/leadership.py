@@ -27,7 +27,7 @@ class Leadership:
     """Call `run_term` repeatedly, and `release` at the end."""
 
     def __init__(self, elector: Elector, caught_up: Callable[[], Awaitable[None]], runtime: Runtime) -> None:
-        """`caught_up` returns once all that was written before it was called is known. It may raise Fault."""
+        """`caught_up` returns once everything is known that was written before the call. It may raise Fault."""
         self.elector = elector
         self.fence = elector.fence
         self._caught_up = caught_up

@@ -1,7 +1,7 @@
 """Decode slices, classes, claims and taint rules of resource.k8s.io/v1 into the model.
 
 Invariant: as in `decode`, but no field is ignored: fields that are not read here are recorded in `unknown`, so that
-gangsched does not allocate devices without respecting them.
+gangsched allocates no devices for objects that set such fields.
 """
 
 from __future__ import annotations

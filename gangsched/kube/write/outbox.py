@@ -132,8 +132,8 @@ class Outbox(Generic[V]):
         counts: OutboxCounts | None = None,
         runtime: Runtime,
     ) -> None:
-        """`urgent` requests are sent first. `level` is the index of an order's level; without a `budget` namespaces
-        take turns at any rate.
+        """`urgent` requests are sent first. `level` returns the index of an order's level; without a `budget`, the rate
+        of namespaces is not limited.
         """
         self.counts = counts or OutboxCounts()
         self.empty = asyncio.Event()
@@ -189,7 +189,7 @@ class Outbox(Generic[V]):
 
     def carry(self, key: Hashable) -> V | None:
         """Take the unsent value of `key`, if it may be written now, to include it in another write of the same object.
-        The result is reported with `carried`; newer values wait until then.
+        The caller reports the result with `carried`; newer values wait until then.
         """
         order = self._orders.get(key)
         if order is None or order.stage is _Stage.SENDING or self._writer.due(order.value) is not IsDue.NOW:
@@ -221,7 +221,9 @@ class Outbox(Generic[V]):
                     group.create_task(self._work(number, level), name=f"{self._kind.noun} writer")
 
     async def drain(self, timeout_s: float) -> int:
-        """Wait up to `timeout_s` until everything is written, ignoring pauses and rates; return how much is not."""
+        """Wait up to `timeout_s` until everything is written, ignoring pauses and rates; return the number of unwritten
+        orders.
+        """
         # The process ends: pauses and rates are for a running cluster.
         self._draining = True
         for order in self._orders.values():

@@ -17,8 +17,8 @@ class Conditions(Protocol):
     """Conditions of pods that wait to be written."""
 
     def carry(self, uid: str) -> SetPodCondition | None:
-        """Take the waiting condition of a pod, None if there is none, to include it in another write; report the result
-        with `carried`.
+        """Take the waiting condition of a pod (None without one) to include it in another write; the caller reports the
+        result with `carried`.
         """
 
     def carried(self, order: SetPodCondition, *, is_written: bool) -> None:

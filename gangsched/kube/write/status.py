@@ -109,8 +109,8 @@ class StatusWriter:
         self.conditions.answered(uid)
 
     def carry(self, uid: str) -> SetPodCondition | None:
-        """Take the waiting condition of a pod, None if there is none, to include it in the write of its nomination;
-        report the result with `carried`.
+        """Take the waiting condition of a pod (None without one) to include it in the write of its nomination; the
+        caller reports the result with `carried`.
         """
         found = self.conditions.carry(uid)
         # Nothing waits, or it was just sent: whatever waited for the nomination may go by itself.

@@ -47,7 +47,8 @@ def unserved(pods: Sequence[Pod], ours: Collection[str], now_s: float) -> Iterat
 def missing_pod_groups(pods: Sequence[Pod], existing: Mapping[str, Collection[str]]) -> Iterator[Finding]:
     """Gangs whose PodGroup is missing, each with the most similar PodGroup name in its namespace.
 
-    `existing` are ids ("namespace/name") of PodGroups by API group; gangs of other API groups are left out.
+    `existing` are ids ("namespace/name") of PodGroups by API group; gangs of API groups that are not in `existing` are
+    left out.
     """
     wanted: dict[tuple[str, tuple[str, ...]], list[Pod]] = defaultdict(list)
     for pod in pods:

@@ -21,7 +21,7 @@ def counted_recently(record: NominationRecord, now_s: float) -> bool:
 def ends_s(record: NominationRecord, members: MemberStore, *, max_wait_s: float, offset_s: float) -> float:
     """Monotonic second at which the last victim counts as stuck; add `offset_s` for epoch seconds.
 
-    `max_wait_s` limits it, since a grace period may be a year.
+    `max_wait_s` limits the wait, since a grace period may be a year.
     """
     latest_s = record.deadline_s + max_wait_s
     # Where hundreds of groups preempt, an eviction may wait for its turn for longer than a victim has: its time has not

@@ -1,9 +1,9 @@
 """Holding back: which group keeps lower-priority groups off the nodes that it may use (semantics V27).
 
-Invariant: at most one group does so: the highest-ranked waiting group that may preempt and has time left. A group has
-`hold_back_s` in total, from the start of its wait until it starts or is gone. The groups of a namespace and priority
-share one budget of that length, followed by a rest `RESTS` times as long; otherwise a gang that is recreated repeatedly
-would hold others back indefinitely. Nodes that are opened again are reported to the cluster, so that waiting
+Invariant: at most one group holds others back: the highest-ranked waiting group that may preempt and has time left. A
+group has `hold_back_s` in total, from the start of its wait until it starts or is gone. The groups of a namespace and
+priority share one budget of that length, followed by a rest `RESTS` times as long; otherwise a gang that is recreated
+repeatedly would hold others back indefinitely. Nodes that are opened again are reported to the cluster, so that waiting
 groups are examined.
 """
 

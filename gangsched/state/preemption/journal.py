@@ -1,7 +1,7 @@
 """Events and metrics of nominations (semantics V22, V23).
 
 Invariant: no decisions are made here. The Event about a gang is written when the last of its evictions in a nomination
-is answered, because it contains their final number.
+is answered, because the Event contains the final number of evictions.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The final check before pods are evicted (semantics V13, 3).
+"""The final check before pods are evicted (step 3 of semantics V13).
 
 Invariant: every victim is still needed and may still be evicted as decided, and no gang would lose only a part of its
 minimum because of changes since the decision.

@@ -1,4 +1,5 @@
-"""Preemption as the rest of the state uses it: the input of plans, and the effects of their decisions (the V rules).
+"""The interface of preemption to the rest of the state: the input of plans, and the effects of their decisions (the V
+rules).
 
 Invariant: plans get no input if no running pod has a lower priority than a waiting one, if preemption is off, or if
 PodDisruptionBudgets cannot be read (evictions could violate them).
@@ -111,7 +112,7 @@ class Preemptions:
         return self.nominations.promised.work
 
     def woken_by(self, priority: int) -> Set[str]:
-        """Groups that would be examined again if a pod of this priority began to wait (V27)."""
+        """Groups that would be evaluated again if a pod of this priority began to wait (V27)."""
         before = self._lowest_waiting
         return {group.id for group in self._lowest} if before is None or priority < before else frozenset()
 

@@ -258,7 +258,7 @@ class Promised:
         return bool(pod.deletion_s) and self.wall_s >= pod.deletion_s + STUCK_S
 
     def was_evicted(self, record: NominationRecord, uid: str) -> bool:
-        """Whether gangsched evicted the victim; the watch may show it before the eviction is answered."""
+        """Whether gangsched evicted the victim; the watch may show the eviction before the API server answers it."""
         fate, member = record.fates[uid], self._members.get(uid)
         return fate is Fate.EVICTED or (fate is Fate.ORDERED and member is not None and member.pod.deleting)
 

@@ -187,8 +187,8 @@ class RunningPods:
         """Current input; `leaving` are the victims of nominations in progress.
 
         One call reads a bounded number of pods, or compares as many with budgets, and fewer if the plan has few units
-        of work `left`. Until later calls have read the remaining pods, the result is not `whole` and must not be used
-        for decisions.
+        of work `left`. Until later calls have read the remaining pods, the result is not `whole`, and no decision may
+        use it.
         """
         # None at the first call, when everything is read.
         changed = self._members.take_changed()

@@ -22,7 +22,7 @@ UNITS_A_GROUP: Final = 4
 
 
 class Batches:
-    """The order that is being followed; empty while few groups are ready. `rank` is the sort key.
+    """The order in which plans decide the ready groups; empty while few groups are ready. `rank` is the sort key.
 
     `units` are the units of work of the last call of `next`.
     """

@@ -1,4 +1,4 @@
-"""Parked groups, indexed by the shapes for which they need room, and by the labels of its domain (semantics Q3).
+"""Parked groups, indexed by the room that they need: its shape, and the labels of its domain (semantics Q3).
 
 Invariant: an event costs a few column comparisons, and one evaluation per shape that fits on a node with freed room.
 Groups are woken up in queue order while the room suffices for them, a few shapes at a time. Once these were decided and
@@ -52,8 +52,8 @@ class _Kind:
 
     @cached_property
     def rows(self) -> Mapping[tuple[str, ...], tuple[tuple[str, int, int], ...]]:
-        """By labels `within`, totals that one domain must have: ⌊free/a⌋ of a resource, and the required number. With
-        `a` of 1 sums are compared; the amount of a shape counts what is lost to fragments, too.
+        """By labels `within`, the sum of ⌊free/a⌋ of each resource that one domain must reach. With `a` of 1 this is
+        the free amount; with a shape's request as `a`, fragments that are too small do not count.
 
         Only for groups with several needs: for a single need, the room for its shape is more precise.
         """

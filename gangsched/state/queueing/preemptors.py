@@ -1,10 +1,10 @@
 """Groups that may get room by preemption, and are therefore woken up not only by freed room (semantics V25).
 
 Invariant: a preemptor is examined again within `EVERY_S` of a change on a node that could hold one of its pods if it
-were empty, or on which others are held back for it. Changes are those of a pod, a nomination, a budget or the node
-itself, or that a pod has become old enough to be evicted. Of equal preemptors (a *kind*) only the first in rank is
-examined, because a change that does not help the first does not help the others. So an event costs one check per kind,
-and there are at most `AT_ONCE` examinations per second, however many groups wait.
+were empty, or on which lower-priority groups are held back for it. A change is one of a pod, a nomination, a budget or
+the node itself; it also counts that a pod becomes old enough to be evicted. Of equal preemptors (a *kind*) only the
+first in rank is examined, because a change that does not help the first does not help the others. So an event costs one
+check per kind, and there are at most `AT_ONCE` examinations per second, however many groups wait.
 """
 
 from __future__ import annotations
@@ -110,8 +110,8 @@ class Preemptors:
         self.version += 1
 
     def look(self, snapshot: Callable[[], Snapshot], lowest_priority: int | None, now_s: float) -> list[str]:
-        """Groups to examine. `lowest_priority` is that of all running pods; groups of this priority or lower cannot
-        preempt.
+        """Groups to examine. `lowest_priority` is the lowest priority of running pods; groups of this priority or lower
+        cannot preempt.
         """
         # Once a second: on a busy cluster something changes in every turn.
         if not self._is_due or now_s < self._looked_s + EVERY_S:

@@ -110,8 +110,8 @@ class ShapeRows:
     def fitting(self, snapshot: Snapshot, nodes: Ints) -> Bools:
         """Rows of shapes with a pod that fits on one of these nodes, and whose smallest need fits in total.
 
-        If all of a need must be in one domain, its total is that of the domains of these nodes, for the first sets of
-        labels only (`SUMMED_NODES`). Complexity: rooms times nodes with distinct free room.
+        A need that must be in one domain is compared with the totals of the domains of these nodes, for the first sets
+        of labels only (`SUMMED_NODES`). Complexity: rooms times nodes with distinct free room.
         """
         in_use = len(self._rooms)
         fits = np.zeros(in_use, dtype=np.bool_)

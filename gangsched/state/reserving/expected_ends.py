@@ -70,7 +70,7 @@ class ExpectedEnds:
         return sum(map(len, self._on.values()))
 
     def occupants(self, wall_s: float) -> Mapping[str, Sequence[Occupant]]:
-        """The pods on each node that may leave it, by node name; the same object until they change."""
+        """By node name, the pods that may leave the node; the same object until they change."""
         self._refresh(wall_s)
         if self._told is None:
             # Plans keep columns of occupants for as long as they are given this very object.

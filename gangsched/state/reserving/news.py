@@ -1,8 +1,8 @@
 """Changes of running pods that may affect reservations, and which groups they may help (semantics H5, H6).
 
-Invariant: a change that helps no pod of a group at any time does not move its reservation. A node helps a shape only
-if, before the end that was expected, one of its pods would fit on the node without the pods that are expected to end by
-then.
+Invariant: a change that helps no pod of a group at any time does not move its reservation. A pod that leaves a node
+before its expected end helps a shape only if a pod of the shape would fit there without the pods that are expected to
+end by that time.
 """
 
 from __future__ import annotations

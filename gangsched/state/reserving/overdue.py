@@ -2,7 +2,7 @@
 
 Invariant: only groups that used reserved room because of their declared run time may be evicted, only in favour of the
 groups whose reservations they used, and only once they exceed the run time by a tenth and by at least `after_s`. These
-groups are stored in memory only, so a restart forgets them, and they are not evicted.
+groups are stored in memory only, so after a restart they are not evicted.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ class Identity:
         wall_s: Callable[[], float],
         warn: Callable[[str], None],
     ) -> None:
-        """`namespace` is that of Service and Secret; with a `directory`, tls.crt and tls.key are there."""
+        """`namespace` contains the Service and the Secret; `directory`, if given, contains tls.crt and tls.key."""
         self._calls, self._directory, self._leads, self._wall_s, self._warn = calls, directory, leads, wall_s, warn
         #: A standby found the Secret and no certificate in it: only a leader can make one.
         self.awaits_leader = False
@@ -40,7 +40,7 @@ class Identity:
         self._names = [f"{SERVICE}.{namespace}.svc", f"{SERVICE}.{namespace}.svc.cluster.local"]
 
     async def look(self) -> Serving | None:
-        """Update both; return the current certificate, None if there is none yet."""
+        """Update the Secret and the caBundle; return the current certificate, None if there is none yet."""
         self.awaits_leader = False
         if self._directory is not None:
             return self._read(self._directory)
