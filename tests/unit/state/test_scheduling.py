@@ -177,6 +177,7 @@ def test_gang_of_which_every_bind_failed_is_whole_again() -> None:
     world.delete(pods[0])
     world.advance(2)
     assert not world.bound()
+    assert sum(len(each.binds) for made in world.plans for each in made.verdicts) == 3, "none is planned again"
     assert world.verdict("ns/g").reason is Reason.WAITING_FOR_MEMBERS
 
 

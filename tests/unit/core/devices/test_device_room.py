@@ -174,12 +174,16 @@ FOUND_LATER = (1718, 1956, 2084, 2813, 3051, 3762)
 """Nodes on which more pods than asked for fit a state that is met again with fewer pods before it."""
 
 
+TOLD_APART = (112, 188)
+"""Two nodes on which different claims meet the same state."""
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("block", range(4))
 def test_room_is_that_of_all_choices(block: int) -> None:
     """A10, A12: within the bound the room is exact, with partitions, shares, constraints and alternatives."""
     rooms = DeviceRooms()
-    for seed in (*range(block * 100, block * 100 + of_size(30, 100)), *FOUND_LATER[block::4]):
+    for seed in (*range(block * 100, block * 100 + of_size(30, 100)), *FOUND_LATER[block::4], *TOLD_APART):
         small = Small(seed)
         asked = questions(small.parts)
         use = Use(asked.pools, small.held())
