@@ -72,6 +72,7 @@ class Oracle:
         self._acquired_s: dict[str, float] = {}  # identity → when it last became the holder
         self._ours: dict[str, float] = {}  # uid → when one of us bound it
         self._left_s: dict[str, float] = {}  # uid → when the last bind of it left
+        self._left_to: dict[str, tuple[str, str]] = {}  # uid → key of the pod and node of the last bind of it
         self._undecided_s: dict[str, float] = {}  # uid → when a bind of it had no certain answer
         self._disturbed_s = float("-inf")
         self._edited: set[str] = set()  # keys of PodGroups that are not as they were created
@@ -209,6 +210,7 @@ class Oracle:
                 f"{sent.peer.name} sends {place.key} to {node}, and may yet bind it to {', '.join(sorted(others))}"
             )
         flying[sent.number] = node
+        self._left_to[uid] = (place.key, node)
         self._left_s[uid] = self.cluster.timeline.now_s
 
     def _is_of_another(self, sent: Sent, place: Place) -> bool:
@@ -294,6 +296,8 @@ class Oracle:
             body, job = change.body, self.cluster.jobs.get(change.key)
             if change.type == DELETED or (job and job.pod_group and body["spec"] != job.pod_group["spec"]):
                 self._edited.add(change.key)
+        if change.resource == "nodes" and change.type != ADDED:
+            self._narrow(change.key)
         if change.resource != "pods":
             return
         self._started(change)
@@ -331,10 +335,20 @@ class Oracle:
         if job is not None and (by_rival or (is_lost and pod["metadata"]["uid"] not in self._evicted_uids)):
             self._harmed.add(job.key)
 
+    def _narrow(self, node: str) -> None:
+        """A node changes: a member that was to go there may fit no more, and the bind of another one has succeeded."""
+        since_s = self.cluster.timeline.now_s - UNDECIDED_S
+        for uid in [uid for uid, at_s in self._undecided_s.items() if at_s > since_s]:
+            key, to = self._left_to[uid]
+            job = self.cluster.job_named(key)
+            if to == node and job is not None and self._bound_of(job):
+                self._harmed.add(job.key)
+
     def rests(self) -> None:
         """Trouble is over, and nothing moves: no gang has a part of its minimum, nor a tree of its children.
 
-        Gangs that lost members by trouble may lack room to heal, so they and their trees are left out.
+        Gangs that lost members by trouble, or a node while they started, may lack room to heal, so they and their trees
+        are left out.
         """
         for job in self.cluster.jobs.values():
             if job.tree is None and job.key not in self._edited | self._harmed:

@@ -132,9 +132,9 @@ class Promised:
         nodes = [node for node in record.nominees_on if node in snapshot.table.index]
         index = [snapshot.table.index[node] for node in nodes]
         alone = {pod.shape for gang in group.gangs for pod in gang.unhindered}
-        short = [(needed, gang.pending) for gang in tree_choices.needed(group).gangs if (needed := missing(gang, 0))]
-        lacking = [(needed, Counter(pod.shape for pod in pods)) for needed, pods in short]
-        shapes, free = alone.union(*(counts for _, counts in lacking)), snapshot.free[:, index]
+        short = [(gang.id, lack, gang.pending) for gang in group.gangs if (lack := missing(gang, 0))]
+        lacking = {name: (lack, Counter(pod.shape for pod in pods)) for name, lack, pods in short}
+        shapes, free = alone.union(*(counts for _, counts in lacking.values())), snapshot.free[:, index]
         if not any(_rooms(shape, free, snapshot, index) for shape in shapes):
             # Of the dozen nominations on a node nearly all wait for the first victim to go, and end here.
             return False
@@ -148,9 +148,14 @@ class Promised:
         free = self._cluster.without_promised(priority).free
         for shape in shapes:
             rooms[shape] += _rooms(shape, free, snapshot) - _rooms(shape, free[:, index], snapshot, index)
-        return all(
-            sum(min(count, rooms[shape]) for shape, count in counts.items()) >= needed for needed, counts in lacking
-        )
+        fits = {
+            name
+            for name, (lack, counts) in lacking.items()
+            if sum(min(count, rooms[shape]) for shape, count in counts.items()) >= lack
+        }
+        needed = {gang.id for gang in tree_choices.needed(group).gangs} & lacking.keys()
+        # Of a tree, others than the children that room is made for may start first.
+        return needed <= fits or not fits <= needed
 
     def _share_out(self, nodes: Set[str]) -> None:
         """Show the places there with what of each is still in use by pods that leave for it.

@@ -11,8 +11,8 @@ import pytest
 from gangsched.api import keys
 from gangsched.state.groups import Refreshed, Registry
 from gangsched.state.parents import MINIMUM_WAIT_S, SETTLED_AT_ONCE
-from tests.builders import members, node, pod_group
-from tests.world import World
+from tests.builders import members, node, pod, pod_group, running
+from tests.world import EPOCH_S, World
 
 PARENT = "P"
 ORDERS = [*permutations((PARENT, "a", "b")), ("a", "b"), ("b", "a")]
@@ -94,3 +94,18 @@ def test_a_child_of_one_parent_does_not_wait_again_when_it_changes() -> None:
     world.advance(MINIMUM_WAIT_S)
     world.declare(pod_group("a", 2, generation=2, gang_metadata=((keys.PARENT[0], "svc"),)))
     assert started(world.settle()) == "a"
+
+
+def test_another_child_may_start_while_room_is_made_for_the_first() -> None:
+    """V11: one of two victims is gone, and the child that needs less than the nominated one fits there."""
+    world = World(node("a", 8), preempts=True)
+    start_s = int(EPOCH_S)
+    lower = [running(pod(f"low-{n}", gpus=4, start_s=start_s, grace_s=100), "a") for n in range(2)]
+    world.create(lower)
+    high: dict[str, Any] = {"priority": 10, "parent": "svc", "min_children": 1}
+    world.create(members("x", 2, gpus=4, **high), members("y", 1, gpus=2, **high))
+    world.advance(2 * MINIMUM_WAIT_S)
+    (record,) = world.state.preemptions.nominations.all()
+    assert {each.gang for each in record.nominees.values()} == {"ns/x"}
+    world.delete(lower[0])
+    assert world.settle().bound() == {"low-1": "a", "y-0": "a"}
