@@ -49,5 +49,4 @@ def visibility_server(
         clocks=clocks,
         leads=leads,
         reviewer=Reviewer(state, calls, clocks, make_pod, Limits()),
-        served_by=served_by,
     )

@@ -60,13 +60,10 @@ class Due:
 class ClaimBinding:
     """Starts and ends the waits. `_waiting` are the waiting members, until `due` ends their wait."""
 
-    def __init__(
-        self, members: MemberStore, cluster: Cluster, registry: Registry, *, timeout_s: float = TIMEOUT_S
-    ) -> None:
+    def __init__(self, members: MemberStore, cluster: Cluster, registry: Registry) -> None:
         self.counts = ClaimCounts()
         self._members = members
         self._cluster = cluster
-        self._timeout_s = timeout_s
         self._waiting: dict[str, Member] = {}
         self._starts = Starts(registry, cluster)
         self._is_news = False  # a wait began, ended or became ready since the starts were last decided
@@ -99,7 +96,7 @@ class ClaimBinding:
                 writes.append(selection)
         # Only waits for others: followers of a shared claim, or members whose claims an earlier try has asked for.
         if not writes:
-            wait.deadline_s, wait.is_stale = now_s + self._timeout_s, True
+            wait.deadline_s, wait.is_stale = now_s + TIMEOUT_S, True
             return None
         pod, volumes = member.pod, storage.volumes
         # Whoever reserved a volume for the claim before, such as an administrator, wants that to outlast the claim.
@@ -114,7 +111,7 @@ class ClaimBinding:
         self._members.change(member, Change.CLAIMS_WRITTEN)
         if member.wait is not None:
             member.wait.versions.update(outcome.versions)
-            member.wait.deadline_s, member.wait.is_stale = now_s + self._timeout_s, True
+            member.wait.deadline_s, member.wait.is_stale = now_s + TIMEOUT_S, True
             # The API server checks no two claims for the same device, so both writes succeed, and only a look after the
             # other scheduler's write can tell.
             if self._cluster.storage_cache.has_rivals and any(each.allocation for each in member.selections):
@@ -260,7 +257,7 @@ class ClaimBinding:
         unbound = [each for each in selections if not self._is_bound(each, member, wait)]
         wait.is_ready = not unbound
         if unbound and now_s >= wait.deadline_s:
-            raise ClaimsRefused(f"claim {unbound[0].key} was not bound within {self._timeout_s:g} s")
+            raise ClaimsRefused(f"claim {unbound[0].key} was not bound within {TIMEOUT_S:g} s")
 
     def _is_bound(self, selection: Selection, member: Member, wait: ClaimsWait) -> bool:
         """Whether a claim is bound and its volume can be used on the member's node. Raises ClaimsRefused if that cannot

@@ -68,7 +68,6 @@ class Parts:
     clocks: Clocks
     front_proxy: Callable[[], FrontProxy]
     reviewer: Reviewer
-    served_by: Callable[[], Json]
     complaints: Complaints = field(default_factory=Complaints)
 
 
@@ -229,7 +228,7 @@ class _Handler:
             raise RequestRefused(422, f"the {KIND} cannot be read: {type(error).__name__}") from None
         await check_namespaces(self._parts.authorizer, user, namespace, wanted.pods)
         status = await answer(self._parts.processes, reviewer, wanted, review, sees_nodes=sees_nodes)
-        return status | {"servedBy": self._parts.served_by()}
+        return status | {"servedBy": self._parts.store.served_by()}
 
     async def _one(self, request: web.Request, user: User, target: Target) -> web.Response:
         form, include = form_of(request.headers.get("Accept", "")), request.query.get("includeObject", "Metadata")

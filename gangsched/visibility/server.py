@@ -25,7 +25,7 @@ from gangsched.visibility.connections import HTTP_OPTIONS, Connections, tls_cont
 from gangsched.visibility.gangs.store import GangStore
 from gangsched.visibility.gangs.watching import Watches
 from gangsched.visibility.pace import FORKS_SHARE, Pace
-from gangsched.visibility.ports import Calls, Clocks, Json
+from gangsched.visibility.ports import Calls, Clocks
 from gangsched.visibility.reviews.processes import Processes
 from gangsched.visibility.reviews.review import Reviewer
 
@@ -44,7 +44,6 @@ class Server:
         clocks: Clocks,
         leads: Callable[[], bool],
         reviewer: Reviewer,
-        served_by: Callable[[], Json],
     ) -> None:
         self._settings = settings
         self._calls, self._clocks, self._leads = calls, clocks, leads
@@ -65,7 +64,6 @@ class Server:
             clocks=clocks,
             front_proxy=lambda: self._front_proxy,
             reviewer=reviewer,
-            served_by=served_by,
         )
         self._runner = web.AppRunner(application(parts), shutdown_timeout=1.0, logger=parts.complaints, **HTTP_OPTIONS)
         self._connections = Connections(self._runner, self._warn)

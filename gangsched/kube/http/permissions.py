@@ -47,8 +47,8 @@ class Permission(NamedTuple):
         return found
 
 
-def _verbs(verbs: str, api_group: str, resource: str, subresource: str = "") -> tuple[Permission, ...]:
-    return tuple(Permission(verb, api_group, resource, subresource) for verb in verbs.split())
+def _verbs(verbs: str, api_group: str, resource: str) -> tuple[Permission, ...]:
+    return tuple(Permission(verb, api_group, resource) for verb in verbs.split())
 
 
 POD_GROUPS = tuple(

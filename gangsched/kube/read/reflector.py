@@ -98,11 +98,10 @@ class Reflector(Generic[W, T]):
         store: Store[W, T],
         *,
         runtime: Runtime,
-        server_timeout_s: int = WATCH_S,
         silence_s: float = SILENCE_S,
         refused: Callable[..., None] | None = None,
     ) -> None:
-        """`silence_s` must exceed `server_timeout_s` and its spread, which bound one watch.
+        """`silence_s` must exceed `WATCH_S` and its spread, which bound one watch.
 
         `refused` makes the resource optional; it is called whenever a list is `forbidden` or not served.
         """
@@ -113,7 +112,6 @@ class Reflector(Generic[W, T]):
         selector = store.resource.label_selector
         self._selection = [f"labelSelector={quote(selector, safe='')}"] if selector else []
         self._warn = runtime.warn
-        self._server_timeout_s = server_timeout_s
         self._silence_s = silence_s
         self._now, self._sleep, self._rng = runtime.now, runtime.sleep, runtime.rng
         self._refused = refused
@@ -197,7 +195,7 @@ class Reflector(Generic[W, T]):
         """Follow one stream to its end; false if it ended at once without any line."""
         store = self._store
         # Whole seconds: timeoutSeconds is an integer.
-        lasts_s = self._server_timeout_s + self._rng.randrange(SPREAD_S)
+        lasts_s = WATCH_S + self._rng.randrange(SPREAD_S)
         query = [f"resourceVersion={store.resource_version}", f"timeoutSeconds={lasts_s}", *self._selection]
         path = f"{store.resource.path}?watch=true&allowWatchBookmarks=true&{'&'.join(query)}"
         self.counts.watches += 1

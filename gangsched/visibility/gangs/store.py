@@ -65,7 +65,7 @@ class GangStore:
     """
 
     def __init__(self, state: SchedulingState, clocks: Clocks, *, served_by: Callable[[], Json]) -> None:
-        self._state, self._clocks, self._served_by = state, clocks, served_by
+        self._state, self._clocks, self.served_by = state, clocks, served_by
         # Random, since replicas do not know each other; two of a thousand with one number would only miss an event.
         self._replica = randbelow(1 << REPLICA_BITS)
         self._version = 0
@@ -174,7 +174,7 @@ class GangStore:
 
     def _made(self, key: Key, known: Entry | None, found: Json, version: int = 0) -> Entry:
         """The object, at the version of the one that is `known` unless it is another one now."""
-        status = {**found["status"], "servedBy": self._served_by()}
+        status = {**found["status"], "servedBy": self.served_by()}
         # Ages and positions change all the time; a watch would send every gang each second.
         steady = {name: value for name, value in status.items() if name not in _RESTLESS}
         # Deterministic encoding, so equal objects have equal hashes; only within this process.

@@ -76,7 +76,6 @@ async def served(world: World, api: Api, pki: Pki) -> AsyncIterator[str]:
         clocks=clocks,
         leads=lambda: True,
         reviewer=Reviewer(world.state, api, clocks, partial(template_pod, shapes=ShapeTable()), Limits()),
-        served_by=lambda: {"role": "leader"},
     )
     with closing(listen(settings)) as listener:
         async with server.serving(listener):
