@@ -95,7 +95,7 @@ class World:
         self.show_binds = True
         self.preempts = preempts
         self.clock_s = 0.0  # how far the wall clock was moved
-        self._checked_on: Snapshot | None = None  # None where anything has happened since
+        self._idle: tuple[Snapshot, float] | None = None  # what the last turn was checked on, which did nothing
         self._list_budgets()
         self.add_nodes(*nodes)
 
@@ -103,8 +103,8 @@ class World:
 
     def say(self, *messages: Message) -> None:
         """Messages arrive."""
-        self._checked_on = None
         for message in messages:
+            self._idle = None
             told = self.state.apply(message, now_s=self.now_s)
             assert self.sets_aside or not any(event.reason == EventReason.SET_ASIDE for event in told), told
             self.reports += told
@@ -186,10 +186,10 @@ class World:
             self.plans.append(made.plan)
             self._do(made.actions)
         self._do(self.state.take_reports(now_s=self.now_s, wall=WALL))
-        snapshot = self.state.snapshot()
-        if made is not None or actions or snapshot is not self._checked_on:
-            self.check()
-            self._checked_on = snapshot
+        idle = None if made is not None or actions else (self.state.snapshot(), self.now_s)
+        if idle is None or self._idle is None or idle[0] is not self._idle[0] or idle[1] != self._idle[1]:
+            self.check()  # nothing was said or done since an idle turn at this moment that was checked
+        self._idle = idle
         return made.plan if made is not None else None
 
     def check(self) -> None:

@@ -41,27 +41,32 @@ def validate(state: SchedulingState) -> list[str]:
 
 
 def _of_member(state: SchedulingState, member: Member) -> Iterator[str]:
-    pod, what = member.pod, f"{member.pod.key} is {member.state}"
+    for wrong in _wrong(state, member):
+        yield f"{member.pod.key} is {member.state}{wrong}"
+
+
+def _wrong(state: SchedulingState, member: Member) -> Iterator[str]:
+    pod = member.pod
     if state.members.get(pod.uid) is not member:
-        yield f"{what} and kept under another uid"
+        yield " and kept under another uid"
     if bool(member.node) is (member.state in UNPLACED):
-        yield f"{what} and its node is {member.node!r}"
+        yield f" and its node is {member.node!r}"
     if not pod.live and member.state is not State.ENDED:
-        yield f"{what} though its phase is {pod.phase}"
+        yield f" though its phase is {pod.phase}"
     if (
         pod.live
         and pod.node_name
         and (member.state not in {State.BOUND, State.TERMINATING} or member.node != pod.node_name)
     ):
-        yield f"{what} on {member.node!r} though it is bound to {pod.node_name}"
+        yield f" on {member.node!r} though it is bound to {pod.node_name}"
     if member.selections and member.state not in SELECTS:
-        yield f"{what} and has volumes selected"
+        yield " and has volumes selected"
     if (member.wait is not None) is not (member.state is State.WAITING_FOR_CLAIMS):
-        yield f"{what} and {'has no' if member.wait is None else 'has a'} wait for claims"
+        yield f" and {'has no' if member.wait is None else 'has a'} wait for claims"
     if member.wait is not None and state.claims.waiting().get(pod.uid) is not member:
-        yield f"{what} and nobody looks at its claims"
+        yield " and nobody looks at its claims"
     if not member.gang and (member.state is State.ENDED or not (member.node or pod.claims or pod.nominated_node)):
-        yield f"{what}, of no gang, and is remembered"
+        yield ", of no gang, and is remembered"
 
 
 def _of_gangs(state: SchedulingState, members: list[Member]) -> Iterator[str]:
@@ -79,11 +84,13 @@ def _of_gangs(state: SchedulingState, members: list[Member]) -> Iterator[str]:
 def _of_room(state: SchedulingState, members: list[Member]) -> Iterator[str]:
     """Every node has the pods and the free room that the members leave it."""
     pods: dict[str, dict[str, Pod]] = defaultdict(dict)
-    used: dict[str, Counter[str]] = defaultdict(Counter)
+    used: dict[str, defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
     for member in members:
         if member.node:
             pods[member.node][member.pod.uid] = member.pod
-            used[member.node].update(dict(member.pod.shape.requests))
+            of_node = used[member.node]
+            for resource, amount in member.pod.shape.requests:
+                of_node[resource] += amount
     snapshot, kept = state.snapshot(), state.cluster.used()
     nominated = {m.pod.uid: m.pod.nominated_node for m in members if m.state is State.FOREIGN and m.pod.nominated_node}
     for record in state.preemptions.nominations.all():
@@ -113,14 +120,16 @@ def _of_room(state: SchedulingState, members: list[Member]) -> Iterator[str]:
     for name in pods.keys() | kept.keys() | set(snapshot.table.names):
         if state.cluster.residents(name) != pods.get(name, {}):
             yield f"node {name} has other pods than the members on it"
-        if (taken := Counter(kept.get(name, {}))) != used[name]:
+        taken = kept.get(name, {})
+        if taken != used[name] and Counter(taken) != Counter(used[name]):  # a count of 0 is one that lacks
             yield f"on node {name} {dict(taken)} is taken, and its members ask {dict(used[name])}"
+    shown = snapshot.free.tolist()
     for name, node in state.cluster.nodes.items():
-        offered, index = state.cluster.served.offered(node), snapshot.table.index[name]
+        offered, index, of_node = state.cluster.served.offered(node), snapshot.table.index[name], used[name]
         for resource, row in snapshot.resources.items():
-            free = max(offered.get(resource, 0) - used[name][resource], OVERFULL)
-            if snapshot.free[row, index] != free:
-                yield f"of {resource} {snapshot.free[row, index]} is free on node {name}, and should be {free}"
+            free = max(offered.get(resource, 0) - of_node[resource], OVERFULL)
+            if shown[row][index] != free:
+                yield f"of {resource} {shown[row][index]} is free on node {name}, and should be {free}"
 
 
 def _of_nominations(state: SchedulingState) -> Iterator[str]:
