@@ -74,7 +74,7 @@ imports: install ## Check which package may import which (import-linter)
 # In three processes, of which one mostly has something to do while another waits. All keep compiled tests: without them
 # each takes seconds more to begin.
 STATE_TESTS := tests/properties tests/unit/state
-CORE_TESTS := tests/unit/api tests/unit/bench tests/unit/core tests/unit/kube tests/unit/model tests/unit/simulate
+CORE_TESTS := tests/unit/api tests/unit/bench tests/unit/core tests/unit/kube tests/unit/model tests/unit/simulate tests/unit/visibility/reviews
 unit: install ## Run the tests that need no control plane; less than a minute on two cores
 	@export PYTHONDONTWRITEBYTECODE=; status=0; \
 	$(RUN)pytest -q $(STATE_TESTS) & state=$$!; \

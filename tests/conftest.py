@@ -35,16 +35,18 @@ class HangsToldSeldomArmed:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Its ini option keeps its meaning, and signals like SIGSEGV still print a traceback."""
+    """The ini option of pytest's plugin keeps its meaning, and signals like SIGSEGV still print a traceback."""
+    gc.disable()  # until all tests are collected
     after_s = float(config.getini("faulthandler_timeout"))
     if after_s > 0 and config.pluginmanager.unregister(name="faulthandler") is not None:
         config.pluginmanager.register(HangsToldSeldomArmed(after_s))
 
 
 def pytest_collection_finish() -> None:
-    """Thousands of tests and their modules stay to the end: no collection of garbage has to look at them again."""
-    gc.collect()
+    """Thousands of tests and their modules stay to the end: no collection of garbage has to look at them."""
     gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
+    gc.enable()
 
 
 @pytest.fixture

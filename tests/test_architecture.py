@@ -12,6 +12,7 @@ import sys
 import tokenize
 from collections import Counter
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -142,12 +143,21 @@ def test_every_unit_test_stands_where_its_module_stands() -> None:
     assert homeless == NAMED_OTHERWISE
 
 
+def test_what_tries_less_in_the_gate_is_part_of_make_properties() -> None:
+    """It selects what has the marker `long`, and properties of hypothesis."""
+    files = [path for folder in ("unit", "properties") for path in (ROOT / "tests" / folder).rglob("test_*.py")]
+    sized = {path.name: text for path in files if "of_size(" in (text := path.read_text())}
+    assert len(sized) > 20
+    assert [name for name, text in sized.items() if not re.search(r"mark\.long|@given", text)] == []
+
+
 def test_every_folder_with_code_is_a_package() -> None:
     """import-linter sees packages only: a folder without `__init__.py` would escape the contracts."""
     folders = {path.parent for path in PACKAGE.rglob("*.py") if "__pycache__" not in path.parts}
     assert [folder for folder in folders if not (folder / "__init__.py").is_file()] == []
 
 
+@cache
 def _classes(source: str) -> list[str]:
     return [node.name for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ClassDef)]
 

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 
@@ -45,11 +46,17 @@ def trim() -> ModuleType:
     return module
 
 
+@cache
+def gone() -> str:
+    """The paths of what is trimmed, one a line: what is installed is walked once."""
+    found = {path for each in trim().unneeded(SITE) for path in ([each] if each.is_file() else each.rglob("*"))}
+    return "\n".join(str(path) for path in found if path.suffix in {".py", ".so"})
+
+
 def without_trimmed(code: str, tmp_path: Path) -> str:
     """What Python prints that refuses to load what is trimmed."""
-    gone = {path for found in trim().unneeded(SITE) for path in ([found] if found.is_file() else found.rglob("*"))}
     listed = tmp_path / "gone"
-    listed.write_text("\n".join(str(path) for path in gone if path.suffix in {".py", ".so"}))
+    listed.write_text(gone())
     done = subprocess.run(
         [sys.executable, "-c", REFUSES + code],
         capture_output=True,

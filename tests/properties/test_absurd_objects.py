@@ -25,6 +25,7 @@ from gangsched.state.member_store import MemberStore
 from gangsched.state.rule_set import Rules
 from gangsched.state.storage_cache import StorageCache
 from tests.builders import members, node, pod, running
+from tests.sizes import of_size
 from tests.world import World
 
 QUANTITIES = (
@@ -206,7 +207,7 @@ lines = st.one_of(
 
 
 @given(st.lists(lines, max_size=30))
-@settings(max_examples=settings().max_examples * 2)
+@settings(max_examples=of_size(20, 4_000))
 def test_absurd_values_are_only_values(history: list[tuple[str, dict[str, Any]]]) -> None:
     """I8: whatever numbers, times and texts objects hold, they are applied, planned with and told of."""
     rules = Rules(reservations=ReservationLimits(small_head_after_s=0.0))

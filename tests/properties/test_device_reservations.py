@@ -156,7 +156,7 @@ def play(seed: int) -> tuple[bool, int]:
 @pytest.mark.long
 def test_a_promised_start_for_devices_is_kept() -> None:
     """H5, H8, H13: whatever comes later, the first head has its devices in time, and no device is in two claims."""
-    promised, passed, seeds = 0, 0, of_size(8, 400)
+    promised, passed, seeds = 0, 0, of_size(6, 40)
     for seed in range(seeds):
         is_promised, others = play(seed)
         promised += is_promised

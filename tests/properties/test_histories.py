@@ -7,9 +7,10 @@ from hypothesis import example, given, settings
 from gangsched.model.gang import MatchPolicy, Mode
 from tests.properties import promises
 from tests.properties.histories import Script, played, scripts
+from tests.sizes import of_size
 
 
-@settings(max_examples=2 * settings().max_examples)
+@settings(max_examples=of_size(20, 4_000))
 @given(scripts)
 def test_every_moment_of_every_history_is_sound(script: Script) -> None:
     """B1, B2, R2, R3: members counted right, never over-committed, holds sound, all-or-nothing, after every step."""
@@ -50,7 +51,7 @@ NON_STRICT_WITHOUT_ITS_POD_GROUP = Script(
 """It holds for a second more, while its PodGroup may be on its way, and is Strict after that."""
 
 
-@settings(max_examples=2 * settings().max_examples)
+@settings(max_examples=of_size(20, 4_000))
 @example(NON_STRICT_WITHOUT_ITS_POD_GROUP)
 @given(scripts)
 def test_every_history_comes_to_rest_with_nobody_forgotten(script: Script) -> None:

@@ -18,6 +18,7 @@ from gangsched.model.protocol import Applied, Message
 from gangsched.model.reasons import Reason
 from tests.builders import NAMESPACE, members, node, pod, pod_group, shape, snapshot
 from tests.properties import promises
+from tests.sizes import of_size
 from tests.world import World
 
 SHAPES = [shape(1, 100), shape(2, 50, 2**20), shape(0, 700), shape(4, 0)]
@@ -97,7 +98,7 @@ def interleaved(told: list[list[Message]], seed: int) -> list[Message]:
     return [queues[index].pop(0) for index in order]
 
 
-@settings(max_examples=2 * settings().max_examples)
+@settings(max_examples=of_size(20, 4_000))
 @given(gangs, clusters, st.integers(0, 2**32), st.integers(0, 2**32))
 def test_order_of_events_does_not_change_the_verdicts(
     drawn: list[dict[str, Any]], nodes: list[tuple[int, int, bool]], one: int, other: int
@@ -132,7 +133,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=2 * settings().max_examples)
+@settings(max_examples=of_size(20, 4_000))
 @given(clusters, steps)
 def test_rollback_restores_exactly(nodes: list[tuple[int, int, bool]], taken: list[tuple[str, int, int, int]]) -> None:
     """R2: whatever was reserved, released and rolled back in between, a rollback restores free room and rooms."""
@@ -198,7 +199,7 @@ def deadlock_has_ended(world: World) -> None:
         assert not fits_alone(world, holder, ahead), f"{holder.id} could start if those behind it yielded"
 
 
-@settings(max_examples=2 * settings().max_examples)
+@settings(max_examples=of_size(20, 4_000))
 @given(arrivals, st.lists(st.integers(1, 4), min_size=1, max_size=3))
 def test_deadlocks_of_holds_always_end(drawn: list[dict[str, Any]], sizes: list[int]) -> None:
     """D1, T2: NonStrict gangs come while room is freed bit by bit; at rest no holder is kept back by lower ranks, and

@@ -24,7 +24,7 @@ from tests.sizes import of_size
 
 pytestmark = pytest.mark.long
 
-CASES = of_size(80, 30_000)
+CASES = of_size(50, 30_000)
 """Two thirds of them are clusters in which the members do not fit as it is."""
 OPTIMAL = 0.95
 

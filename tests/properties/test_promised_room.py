@@ -19,6 +19,7 @@ from tests.sizes import of_size
 NODES, PRIORITIES = 6, 5
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(of_size(40, 4_000)))
 def test_a_nomination_leaves_as_much_room_as_a_reservation_without_a_start(seed: int) -> None:
     """V10, H8: of those of at least its lowest priority, without its own, and without what leaving pods still use."""

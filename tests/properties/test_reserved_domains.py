@@ -24,7 +24,7 @@ from tests.sizes import of_size
 
 pytestmark = pytest.mark.long
 
-CASES = of_size(150, 5_000)
+CASES = of_size(80, 5_000)
 NOW_S = 200.0
 LIMITS = ReservationLimits(fence_after_s=50.0, small_head_after_s=0.0, small_head_latest_s=0.0)
 

@@ -140,7 +140,7 @@ def test_never_over_committed_and_the_same_again(seed: int) -> None:
         job(
             f"j{n:03}", dice.uniform(0, 300), dice.expovariate(1 / 60), *dice.choice([(1,), (2,), (8,), (8, 4), (8, 8)])
         )
-        for n in range(of_size(50, 120))
+        for n in range(of_size(25, 120))
     ]
     first = Simulator(nodes(3), jobs).run()
     changes = sorted(

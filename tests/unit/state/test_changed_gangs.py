@@ -93,6 +93,7 @@ def test_until_all_were_read_once_a_plan_waits_for_all() -> None:
     assert [*made.take(most_new=0)] == ["ns/b"]
 
 
+@pytest.mark.long
 def test_ten_thousand_new_gangs_delay_the_pod_of_another_namespace_by_few_turns() -> None:
     """Attack: a tenant creates gangs as fast as they are applied; plans go on between turns that read them."""
     number, bench = of_size(2_000, 10_000), Bench()

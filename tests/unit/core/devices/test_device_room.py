@@ -222,6 +222,15 @@ def test_nodes_of_equal_state_are_searched_once() -> None:
     assert steps[1] == 2  # eight devices were asked about
 
 
+def test_room_is_remembered_for_each_kind_of_pod() -> None:
+    """A10: two devices of one model, and two of different models, are asked of the same state of devices."""
+    rooms = DeviceRooms()
+    asked = questions(slices(*(Device(name=f"g{number}", attributes={"m": ("string", "a")}) for number in range(4))))
+    for distinct, expected in ((False, 2), (True, 0), (False, 2)):
+        kind = claim(request(2), constraints=(DeviceConstraint("d/m", distinct),))
+        assert rooms.room(asked, Use(asked.pools, Held()), [kind], 10).pods == expected
+
+
 def test_counters_that_are_left_are_part_of_the_state() -> None:
     """A10: the same partitions of a larger GPU have more room; counters of two GPUs are not added up."""
     rooms = DeviceRooms()

@@ -19,6 +19,7 @@ from gangsched.model.reservation import NotEntitled, ReservationLimits
 from gangsched.model.storage import ResourceClaim
 from gangsched.state.rule_set import Rules
 from tests.builders import node, pod
+from tests.sizes import of_size
 from tests.unit.core.filter.volumes.test_extended_claims import holding
 from tests.unit.state.test_served import CLASSES, devices_of, gang_of, placed, wanting, world_of
 from tests.world import EPOCH_S, World
@@ -87,10 +88,11 @@ def test_devices_of_daemons_are_never_free() -> None:
     assert reserved.at_s == float("inf")
 
 
+@pytest.mark.long
 def test_it_follows_the_slices() -> None:
     """Rooms are those of an index to which only the claims of daemons were told, whatever changes in whatever order."""
     claim = DeviceClaim(name="c", requests=((DeviceRequest(name="r", class_name="class-a", count=1),),))
-    for seed in range(100):
+    for seed in range(of_size(30, 100)):
         rng, index, slices = Random(seed), DeviceIndex(), dict[str, str]()
         for each in CLASSES:
             index.apply(each)

@@ -15,6 +15,7 @@ from gangsched.model.plan import Verdict
 from gangsched.model.preemption import Preemption
 from tests.builders import gang, group, node, pod
 from tests.running_cluster import RunningCluster
+from tests.sizes import of_size
 
 GPUS = 8
 
@@ -106,7 +107,8 @@ def test_a_budget_counts_for_all_of_them() -> None:
     assert len(made(cluster.verdicts(*singles(5)))) == 3
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(of_size(20, 300)))
 def test_room_is_made_for_as_many_as_one_by_one_at_least(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """V8, V9: nobody is evicted twice or in vain, all places have room, and no more pods go than one by one."""
     print(f"seed {seed}")

@@ -18,6 +18,7 @@ from gangsched.model.preemption import UnitKind
 from gangsched.model.protocol import Evict, PreparePreemption
 from gangsched.state.preemption.room import Placed, Room
 from tests.builders import members, node, pod, running, shape, snapshot
+from tests.sizes import of_size
 from tests.unit.state.preemption.decided import DecidedWorld
 
 SEVERAL = 3
@@ -286,7 +287,8 @@ def promised(seed: int) -> tuple[FakeClaims, Room, Room]:
     return claims, Room(picture, claims), Room(picture, claims)
 
 
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(of_size(40, 400)))
 def test_a_node_keeps_its_promises_where_no_claim_meets_an_obstacle(seed: int) -> None:
     """V10: one look at a node does for all nominations there."""
     print(f"seed {seed}")
@@ -297,7 +299,8 @@ def test_a_node_keeps_its_promises_where_no_claim_meets_an_obstacle(seed: int) -
         assert not room.keeps({name, "gone"})
 
 
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(of_size(40, 400)))
 def test_sums_spare_exactly_those_that_a_closer_look_spares(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """V13: whoever is refused by sums would be refused by moving it back; what was known of a node is not stale."""
     print(f"seed {seed}")
@@ -315,7 +318,8 @@ def test_sums_spare_exactly_those_that_a_closer_look_spares(seed: int, monkeypat
         assert room.keeps({name}) == other.keeps({name})
 
 
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(of_size(40, 400)))
 def test_where_only_room_counts_sums_admit_whom_filter_admits(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """V13: the last look places hundreds of members one after the other only where it matters who came before."""
     print(f"seed {seed}")

@@ -19,6 +19,7 @@ from gangsched.state.preemption import running
 from gangsched.state.preemption.disruption_budgets import Budgets
 from gangsched.state.preemption.running import COMPARED_PER_LOOK, MOST_BUDGETS_PER_POD, RUNS, CoveredPods
 from tests.builders import members, node, pod, pod_group
+from tests.sizes import of_size
 from tests.world import World
 
 
@@ -211,7 +212,8 @@ def test_many_pods_are_read_in_several_plans(monkeypatch: pytest.MonkeyPatch) ->
     assert world.bound()[high.name] == "a", "pods of the lowest priority go, whichever were read first"
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(of_size(8, 100)))
 def test_looks_now_and_then_tell_what_a_first_look_tells(seed: int) -> None:
     """V25: whatever came, went, moved or changed its gang between two looks, however many."""
     dice, world, names = random.Random(seed), World(*(node(f"n{n}", 6) for n in range(3))), count()

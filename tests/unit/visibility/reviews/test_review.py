@@ -38,9 +38,10 @@ from gangsched.visibility.reviews.review import Reviewer
 from gangsched.visibility.reviews.suggestions import suggestions
 from gangsched.visibility.statuses import RequestRefused
 from tests.builders import members, node, pod, pod_group
+from tests.sizes import of_size
 from tests.world import EPOCH_S, World
 
-SEEDS = (*range(200), 453, 498, 834)  # the last three once found reservations that took turns
+SEEDS = (*range(of_size(60, 400)), 453, 498, 834)  # the last three once found reservations that took turns
 
 
 def body(*sets: Json, **gang: Any) -> bytes:
@@ -391,6 +392,7 @@ def remembered(world: World) -> object:
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", SEEDS)
 async def test_yes_means_that_it_starts_and_no_that_it_does_not(seed: int) -> None:
     """The same pods, applied as a PodGroup at once; and asking, also twice, leaves no trace."""
