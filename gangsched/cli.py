@@ -100,7 +100,8 @@ def simulate(
         str,
         typer.Option(
             help="Run times that the simulated jobs declare: file (as in the jobs file), exact (the real ones), class "
-            "(the real ones rounded up to 10m, 1h, 4h, 1d, …), half (class for about half of the jobs) or nothing."
+            "(the real ones rounded up to 10m, 1h, 4h, 1d, …), half (as class for about "
+            "half of the jobs, none for the others) or nothing."
         ),
     ] = "file",
     out: Annotated[Path | None, typer.Option(help="CSV file for the start and end of each job.")] = None,

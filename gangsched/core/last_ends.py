@@ -21,7 +21,7 @@ PUSH_S = 3_600.0
 
 
 class LastEnds:
-    """Latest expected ends in a plan at epoch second `wall_s`; `ask` returns `last[n]`, -inf without pods."""
+    """Latest expected ends in a plan at epoch second `wall_s`; `ask` returns that of each node, -inf without pods."""
 
     def __init__(self, ask: Callable[[NodeTable], Floats], table: NodeTable, wall_s: float) -> None:
         self._ask = ask

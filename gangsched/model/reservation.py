@@ -125,7 +125,7 @@ class NotEntitled(StrEnum):
     TOO_MUCH_WORK = "its start time takes longer to compute than one scheduling cycle; the next attempt is in a minute"
     TOO_YOUNG = "it needs less than one node and has not waited long enough"
     NAMESPACE = "its namespace has reached its maximum number of reservations"
-    LATER = "older gangs use all reservations"
+    LATER = "older gangs hold the maximum number of reservations"
     NO_TIME = "running pods declare no run times, and it has not waited long enough to reserve whole nodes"
     SHARE = "other reservations already cover half of the accelerators of this kind"
     REFUSED = "it did not start although the nodes reserved for it were empty"

@@ -51,7 +51,7 @@ class QueueCause(StrEnum):
     NODE_MOVED = "the node of one of its pods was added, removed or relabelled"
     ROOM_FREED = "capacity was freed"
     NEXT_IN_LINE = "a group ahead of it left capacity"
-    RESERVED_ROOM_FREED = "capacity that is reserved for it was freed"
+    RESERVED_ROOM_FREED = "its reserved capacity is free now"
     RESERVATIONS_CHANGED = "the reservations ahead of it changed"
     PREEMPTION_MAY_HELP = "the pods that it may preempt changed"
     OVERRUN = "a pod exceeded its run time on capacity reserved for the group"
@@ -114,8 +114,8 @@ class EntitlementCause(StrEnum):
     CHANGED = "the group changed, or another decision was made"
     FIRST = "among the first"
     PASSED = "other groups are ahead of it"
-    EXCLUDED = "it may not be a head"
-    ALLOWED = "it may be a head again"
+    EXCLUDED = "it is not eligible for a reservation"
+    ALLOWED = "it is eligible for a reservation again"
 
 
 ENTITLEMENTS: Mapping[Entitlement, Mapping[EntitlementCause, Entitlement]] = {

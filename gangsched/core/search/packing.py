@@ -187,7 +187,7 @@ class PackingProblem:
 
     @cached_property
     def is_whole(self) -> bool:
-        """Whether all pieces are needed and none is a slice; then one comparison covers all totals."""
+        """True if every piece is needed and none is a slice. Comparing totals once is then enough."""
         is_all = all(
             need == sum(self.start[t] for t in kinds) for need, kinds in zip(self.needs, self.free_kinds, strict=True)
         )

@@ -41,7 +41,7 @@ _status_decoder = msgspec.json.Decoder(_Status)
 
 
 def decoded(decoder: msgspec.json.Decoder[T], body: bytes | msgspec.Raw, what: str) -> T:
-    """Decode an answer. Raises Malformed, whose sentence begins with `what` ("The list of pods is not one")."""
+    """Decode an answer. Raises Malformed; `what` begins its message, such as "The list of pods is malformed"."""
     try:
         return decoder.decode(body)
     except msgspec.DecodeError as error:

@@ -221,8 +221,8 @@ class Outbox(Generic[V]):
                     group.create_task(self._work(number, level), name=f"{self._kind.noun} writer")
 
     async def drain(self, timeout_s: float) -> int:
-        """Wait up to `timeout_s` until everything is written, ignoring pauses and rates; return the number of unwritten
-        orders.
+        """Wait up to `timeout_s` until everything is written, ignoring pauses and rates; return the number of writes
+        that are still queued.
         """
         # The process ends: pauses and rates are for a running cluster.
         self._draining = True

@@ -51,8 +51,8 @@ def _what(reserved: Reserved) -> tuple[object, ...]:
 
 
 def with_tail(verdict: Verdict, said: str) -> Verdict:
-    """Append `said` to the text of every refusal of the verdict for lack of room; reason and stable message do not
-    change (E1).
+    """Append `said` to each refusal in the verdict whose cause is lack of room; reason and stable message do not change
+    (E1).
     """
     return replace(
         verdict,

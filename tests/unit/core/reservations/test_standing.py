@@ -45,7 +45,7 @@ def test_a_tree_that_runs_reserves_nothing_for_a_further_child() -> None:
 
 
 def test_a_search_that_takes_too_long_is_made_again_after_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
-    """H5: nobody is told that older gangs use all reservations, and others behind it have theirs meanwhile."""
+    """H5: nobody is told that older gangs hold all reservations, and others behind it have theirs meanwhile."""
     there, _ = full(4)
     find_time = new_reservation.find_time
 

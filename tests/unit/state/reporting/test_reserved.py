@@ -186,7 +186,7 @@ def test_durations() -> None:
             NotReserved(why=NotEntitled.NO_TIME, until_s=AT_S),
             "not reserved before 2026-11-22T14:05Z: running pods declare no run times",
         ),
-        (NotReserved(why=NotEntitled.LATER), "not reserved: older gangs use all reservations"),
+        (NotReserved(why=NotEntitled.LATER), "not reserved: older gangs hold the maximum number of reservations"),
         (NotReserved(why=NotEntitled.SHARE), "not reserved: other reservations"),
         (NotReserved(why=NotEntitled.SEARCHING), "not reserved: the time when enough devices will be free is still"),
         (NotReserved(why=NotEntitled.TOO_MUCH_WORK), "not reserved: its start time takes longer to compute than one"),
