@@ -336,12 +336,11 @@ class Oracle:
             self._harmed.add(job.key)
 
     def _narrow(self, node: str) -> None:
-        """A node changes: a member that was to go there may fit no more, and the bind of another one has succeeded."""
-        since_s = self.cluster.timeline.now_s - UNDECIDED_S
-        for uid in [uid for uid, at_s in self._undecided_s.items() if at_s > since_s]:
-            key, to = self._left_to[uid]
-            job = self.cluster.job_named(key)
-            if to == node and job is not None and self._bound_of(job):
+        """A node changes: a member whose bind was lost or refused may no longer fit, and another one has been bound."""
+        for key, to in self._left_to.values():
+            job, pod = self.cluster.job_named(key), self.cluster.store.get("pods", key)
+            is_unbound = pod is not None and not pod["spec"].get("nodeName")
+            if to == node and is_unbound and job is not None and self._bound_of(job):
                 self._harmed.add(job.key)
 
     def rests(self) -> None:
