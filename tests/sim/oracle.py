@@ -72,7 +72,6 @@ class Oracle:
         self._acquired_s: dict[str, float] = {}  # identity → when it last became the holder
         self._ours: dict[str, float] = {}  # uid → when one of us bound it
         self._left_s: dict[str, float] = {}  # uid → when the last bind of it left
-        self._left_to: dict[str, tuple[str, str]] = {}  # uid → key of the pod and node of the last bind of it
         self._undecided_s: dict[str, float] = {}  # uid → when a bind of it had no certain answer
         self._disturbed_s = float("-inf")
         self._edited: set[str] = set()  # keys of PodGroups that are not as they were created
@@ -167,6 +166,8 @@ class Oracle:
             self._landed(sent)
             if answer.status >= 500:
                 self._undecided_s[_bind_of(sent)[0]] = self.cluster.timeline.now_s
+            if answer.status >= 400:
+                self._missed(place.key)
             if answer.status < 400:
                 self._bound(sent, place)
             elif self._is_of_another(sent, place):
@@ -180,6 +181,7 @@ class Oracle:
         if place is not None and place.subresource == "binding":
             self._landed(sent)
             self._undecided_s[_bind_of(sent)[0]] = self.cluster.timeline.now_s
+            self._missed(place.key)
 
     def _by_one(self, sent: Sent, place: Place) -> None:
         """Whose Lease was deleted may write until it is over, while another has made a new one and waits."""
@@ -210,7 +212,6 @@ class Oracle:
                 f"{sent.peer.name} sends {place.key} to {node}, and may yet bind it to {', '.join(sorted(others))}"
             )
         flying[sent.number] = node
-        self._left_to[uid] = (place.key, node)
         self._left_s[uid] = self.cluster.timeline.now_s
 
     def _is_of_another(self, sent: Sent, place: Place) -> bool:
@@ -296,8 +297,6 @@ class Oracle:
             body, job = change.body, self.cluster.jobs.get(change.key)
             if change.type == DELETED or (job and job.pod_group and body["spec"] != job.pod_group["spec"]):
                 self._edited.add(change.key)
-        if change.resource == "nodes" and change.type != ADDED:
-            self._narrow(change.key)
         if change.resource != "pods":
             return
         self._started(change)
@@ -335,19 +334,17 @@ class Oracle:
         if job is not None and (by_rival or (is_lost and pod["metadata"]["uid"] not in self._evicted_uids)):
             self._harmed.add(job.key)
 
-    def _narrow(self, node: str) -> None:
-        """A node changes: a member whose bind was lost or refused may no longer fit, and another one has been bound."""
-        for key, to in self._left_to.values():
-            job, pod = self.cluster.job_named(key), self.cluster.store.get("pods", key)
-            is_unbound = pod is not None and not pod["spec"].get("nodeName")
-            if to == node and is_unbound and job is not None and self._bound_of(job):
-                self._harmed.add(job.key)
+    def _missed(self, key: str) -> None:
+        """A bind failed after another one of its gang had succeeded: its room may be gone by the next try."""
+        job = self.cluster.job_named(key)
+        if job is not None and self._bound_of(job):
+            self._harmed.add(job.key)
 
     def rests(self) -> None:
         """Trouble is over, and nothing moves: no gang has a part of its minimum, nor a tree of its children.
 
-        Gangs that lost members by trouble, or a node while they started, may lack room to heal, so they and their trees
-        are left out.
+        Gangs that lost members by trouble, or a bind when another one had succeeded, may lack room to heal, so they and
+        their trees are left out.
         """
         for job in self.cluster.jobs.values():
             if job.tree is None and job.key not in self._edited | self._harmed:
