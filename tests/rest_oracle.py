@@ -27,8 +27,8 @@ from gangsched.core.cycle import Limits, plan
 from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.plan import Verdict
 from gangsched.model.preemption import NotHelpful, Obstacle, Preemption
-from gangsched.state.preemption.preemptions import JUMP_S
 from gangsched.state.scheduling import SchedulingState
+from gangsched.state.timers import JUMP_S
 
 EVERYTHING = Limits(groups=100_000, pods=1_000_000, work=10**12)
 MOST_PLANS = 20

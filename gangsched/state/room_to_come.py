@@ -25,7 +25,7 @@ from gangsched.state.groups import Registry
 from gangsched.state.members import STARTED
 from gangsched.state.members_to_come import promised_room
 from gangsched.state.reporting.gang_events import gang_ref
-from gangsched.state.timers import Timers
+from gangsched.state.timers import JUMP_S, Timers
 
 
 class RoomToCome:
@@ -45,8 +45,8 @@ class RoomToCome:
     def due(self, now_s: float, wall_s: float) -> None:
         """End the promises whose time is over; to be called before the gangs are refreshed."""
         before, self._offset_s, self._wall_s = self._offset_s, wall_s - now_s, int(wall_s)
-        # Ends are epoch seconds in the stamp and monotonic ones in the timers; corrections below a second move nothing.
-        if abs(self._offset_s - before) >= 1:  # the first call, or the clock was set
+        # Ends are epoch seconds in the stamp and monotonic ones in the timers; smaller shifts move nothing.
+        if abs(self._offset_s - before) >= JUMP_S:  # the first call, or the clock was set
             for gang_id in self._shown:
                 self._set_end(gang_id)
         for gang_id in self._ends.take_due(now_s):

@@ -11,6 +11,8 @@ from heapq import heapify, heappop, heappush
 from math import inf
 
 SPARE = 100
+JUMP_S = 1.0
+"""Shift of the wall clock that is a jump: clocks that are slewed shift by less in the minutes between turns."""
 
 
 class Timers:

@@ -43,13 +43,12 @@ from gangsched.state.preemption.running import RunningPods
 from gangsched.state.queueing.queue import Queue
 from gangsched.state.reporting.reports import Reports
 from gangsched.state.rule_set import Rules
+from gangsched.state.timers import JUMP_S
 
 PASSING = frozenset({Obstacle.BACK_OFF, Obstacle.DELAYED, Obstacle.TOO_YOUNG})
 """Obstacles that end by themselves, so that nothing need change before a group is examined again."""
 ROUNDING_S = 0.001
 """A moment of the wall clock may come this much before its second, and is asked for again then."""
-JUMP_S = 1.0
-"""Shift of the wall clock that is a jump: clocks that are slewed shift by less in the minutes between turns."""
 
 ATTEMPTS = {Obstacle.POLICY_NEVER: "not_allowed", Obstacle.FORBIDDEN: "not_allowed", Obstacle.BUDGET: "pdb"}
 

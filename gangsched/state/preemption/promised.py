@@ -176,16 +176,16 @@ class Promised:
             records = sorted(self._resting[node].values(), key=attrgetter("serial"))
             places = [(each, nominee) for each in records for nominee in each.nominees_on.get(node, ())]
             self.work += UNITS_A_PLACE * len(places)
-            if not there:
-                for record, nominee in places:
-                    self._show(f"{record.group} {nominee.pod.uid}", nominee.promise(record.group))
-                continue
-            parts = [_take(there.get(record.group, {}), nominee.pod.shape.requests) for record, nominee in places]
+            # Where no victim leaves, nothing is in use of any place, which need not be found out for each.
+            parts = [
+                _take(leaving, nominee.pod.shape.requests) if (leaving := there.get(record.group)) else {}
+                for record, nominee in places
+            ]
             rest: dict[str, int] = {}
             for name, amount in chain.from_iterable(of.items() for of in there.values()):
                 rest[name] = rest.get(name, 0) + amount
             for (record, nominee), part in zip(places, parts, strict=True):
-                if record.awaited:
+                if rest and record.awaited:
                     lacks = [(name, amount - part.get(name, 0)) for name, amount in nominee.pod.shape.requests]
                     for name, amount in _take(rest, lacks).items():
                         part[name] = part.get(name, 0) + amount
