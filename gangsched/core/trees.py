@@ -19,7 +19,7 @@ from gangsched.core.permit import permitted
 from gangsched.core.progress import Progress
 from gangsched.core.reserve import Ledger
 from gangsched.core.search.find import PODS
-from gangsched.core.search.parts import kinds_in_packing
+from gangsched.core.search.part_kinds import kinds_in_packing
 from gangsched.core.tree_choices import TreeParts
 from gangsched.core.work import OutOfWork
 from gangsched.model.gang import Gang, Group, MatchPolicy, Placement, Refusal

@@ -110,7 +110,7 @@ def inner_children_are_not_exchanged(real: Any) -> Any:
     return lambda self, alike: iter([tuple(self._first(part) for part in alike)])
 
 
-@bug("I9", "core.search.parts:_stated", "unit/bench/test_completeness.py")
+@bug("I9", "core.search.part_kinds:_stated", "unit/bench/test_completeness.py")
 def only_gangs_have_domains_in_a_packing(_: Any) -> Any:
     return lambda part, gangs: gangs[part].constraints.topology if isinstance(part, str) else ()
 

@@ -22,7 +22,7 @@ from gangsched.core.scopes import usable
 from gangsched.core.search.judging import judge, rows
 from gangsched.core.search.kinds import UNITS_AN_ITEM, Item, Kinds, Slices, layers_of
 from gangsched.core.search.packing import PackingProblem, Piece
-from gangsched.core.search.parts import PackedPart, entries_of, layers_in, signature
+from gangsched.core.search.part_kinds import PackedPart, entries_of, layers_in, signature
 from gangsched.core.search.region import problem
 from gangsched.core.search.slices import NeededUnits, Slice, is_sliced, needed, units
 from gangsched.core.search.terms import terms_of
