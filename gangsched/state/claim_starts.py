@@ -1,20 +1,25 @@
 """Claim starts: members of an unsatisfied group whose binds wait for each other's claims (semantics B7).
 
-Invariant: a gang below its minimum waits until every such gang of the group has its minimum of members that are bound
-or have bound claims; only then are its binds sent. Decisions are derived from the current members, so no edits,
-deletions or late members need to be recorded.
+Invariant: a bind is sent only if that leaves no part of the group broken (`model.parts`), counting members that are
+bound or have bound claims. Decisions are derived from the current members, so no edits, deletions or late members need
+to be recorded.
 """
 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
+from gangsched.model.parts import without_broken
+from gangsched.model.tree import gangs_of
 from gangsched.state.cluster import Cluster
 from gangsched.state.groups import Registry
 from gangsched.state.members import Member, State
+
+LATE: Final = "it waited too long for its volumes"
 
 
 @dataclass(slots=True)
@@ -67,39 +72,45 @@ class Starts:
     def _decide_start(
         self, decision: Decision, group: str, members: list[Member], failed: dict[str, str], now_s: float
     ) -> None:
-        ready = [each for each in members if is_ready(each) and each.pod.uid not in failed]
-        if self._suffice(group, ready):  # the last look at all nodes, before the first bind leaves (B2)
-            closed = {each.pod.uid: each.node for each in ready if not self._cluster.takes(each.pod, each.node, group)}
-            failed |= {uid: f'node "{node}" no longer fits the pod' for uid, node in closed.items()}
-            ready = [each for each in ready if each.pod.uid not in closed]
-        if self._suffice(group, ready):
-            decision.sent += ready
-            sent = {each.pod.uid for each in ready}
-            for each in members:
-                if each.wait is not None and each.pod.uid not in sent:
-                    # The minimum has started without it. From now on its claims can fail without taking the start back.
-                    each.wait.is_alone = True
-        # One late claim ends the whole start: the others' volumes would be held for a gang that cannot run.
-        elif any(is_late(each, now_s) for each in members) or not self._suffice(
-            group, [each for each in members if each.pod.uid not in failed]
-        ):
-            decision.ended.append(_given_up(members, failed))
-            return
-        # Those that failed beside a start that goes on end singly; their gang counts them as lost members.
-        decision.ended += [{each.pod.uid: failed[each.pod.uid]} for each in members if each.pod.uid in failed]
+        ready = self._startable(group, [each for each in members if is_ready(each) and each.pod.uid not in failed])
+        # The last look at all nodes, before the first bind leaves (B2).
+        closed = {each.pod.uid: each.node for each in ready if not self._cluster.takes(each.pod, each.node, group)}
+        failed |= {uid: f'node "{node}" no longer fits the pod' for uid, node in closed.items()}
+        sent = self._startable(group, [each for each in ready if each.pod.uid not in closed])
+        decision.sent += sent
 
-    def _suffice(self, group: str, members: Iterable[Member]) -> bool:
-        """Whether the minimum of every gang that must start is reached with these waiting members."""
-        of_gang: defaultdict[str, int] = defaultdict(int)
-        for member in members:
-            of_gang[member.gang] += 1
-        known = self._registry.groups.get(group)
-        # Of a tree with a minimum of children, those that were chosen to start are whole; others start later.
-        gangs = known.gangs if known is not None and known.tree is None else tuple(of_gang)
-        records = [self._registry.gangs[gang] for gang in gangs if gang in self._registry.gangs]
-        return all(
-            record.lacks(State.BINDING, State.BOUND) <= of_gang[record.id] for record in records if record.minimum_binds
-        )
+        begun = {each.gang for each in sent}
+        started = {each.pod.uid for each in sent}
+        for each in members:
+            if each.wait is not None and each.gang in begun and each.pod.uid not in started:
+                # The minimum has started without it. From now on its claims can fail without taking the start back.
+                each.wait.is_alone = True
+
+        # Those that failed beside a start that goes on end singly; their gang counts them as lost members.
+        waiting = [each for each in members if each.gang not in begun]
+        ended = [each for each in members if each.gang in begun and each.pod.uid in failed]
+
+        # One late claim ends the whole start: the others' volumes would be held for a gang that cannot run.
+        lost = {each.pod.uid for each in waiting if each.pod.uid in failed or is_late(each, now_s)}
+        able = self._startable(group, [each for each in waiting if each.pod.uid not in lost], sent)
+        goes_on = {each.gang for each in able}
+        given_up = [each for each in waiting if each.gang not in goes_on]
+        ended += [each for each in waiting if each.gang in goes_on and each.pod.uid in lost]
+        if given_up:
+            decision.ended.append(_given_up(given_up, failed))
+        decision.ended += [{each.pod.uid: failed.get(each.pod.uid, LATE)} for each in ended]
+
+    def _startable(self, group: str, members: Iterable[Member], sent: Iterable[Member] = ()) -> list[Member]:
+        """Those of these waiting members that leave no part of the group broken if they start, after those `sent`."""
+        chosen = [*members]
+        root = self._registry.parts(group)
+        records = [self._registry.gangs[each] for each in gangs_of(root.part)]
+        begun = Counter(each.gang for each in sent)
+        begun.update({each.id: len(each.of(State.BINDING, State.BOUND)) for each in records if not each.minimum_binds})
+        counts = Counter(each.gang for each in chosen) + begun
+        counts.update({each.id: each.running for each in records if each.minimum_binds})
+        left = without_broken(root, counts, begun)
+        return [each for each in chosen if left[each.gang] == counts[each.gang]]
 
 
 def is_ready(member: Member) -> bool:

@@ -203,17 +203,23 @@ class GangRecord:
         succeeded = sum(member.pod.phase is Phase.SUCCEEDED for member in self.of(State.ENDED))
         return len(self.of(*STARTED)) + succeeded < needed
 
-    def lacks(self, *counted: State) -> int:
-        """Number of members that its start needs in addition to members in the `counted` states.
+    @property
+    def least(self) -> int:
+        """Number of members with which the gang is whole.
 
         As in B5, raising the minimum after the Permit does not delay the start.
         """
+        if self.plain:
+            return 1
         permit, spec = self.passed, self.spec
-        stated = spec.min_member if spec is not None else None
-        least = min((each for each in (permit and permit.min_member, stated) if each is not None), default=0)
-        # Of `only-waiting` gangs, members that run do not count towards the minimum (B1).
-        is_only_waiting = spec is not None and spec.match_policy is MatchPolicy.ONLY_WAITING
-        return least - (0 if is_only_waiting else len(self.of(*counted)))
+        stated = (permit and permit.min_member, spec.min_member if spec is not None else None)
+        return min((each for each in stated if each is not None), default=0)
+
+    @property
+    def running(self) -> int:
+        """Bound members that count towards the minimum, whoever bound them; none if `only-waiting` ones do (B1)."""
+        is_only_waiting = self.spec is not None and self.spec.match_policy is MatchPolicy.ONLY_WAITING
+        return 0 if is_only_waiting else len(self.of(State.BOUND))
 
     def stamp(self) -> PermitStamp:
         """The stamp for a member's bind: that of the Permit passed, or the next one (semantics B4).

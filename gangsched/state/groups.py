@@ -16,6 +16,7 @@ from typing import NamedTuple
 from gangsched.core import tree_choices
 from gangsched.core.stand_ins import with_all
 from gangsched.model.gang import TREE, Gang, Group, Refusal, namespace_of
+from gangsched.model.parts import Root, whole_of
 from gangsched.model.reasons import Reason
 from gangsched.model.text import named
 from gangsched.model.tree import Composite, composites_of, gangs_of
@@ -133,6 +134,13 @@ class Registry:
     def view(self, gang_id: str) -> Gang:
         """View of a gang at the last refresh."""
         return self._views[gang_id]
+
+    def parts(self, group_id: str) -> Root:
+        """The parts of a group, as its gangs are now; of a gang without a group, the gang."""
+        group = self.groups.get(group_id)
+        gangs = group.gangs if group is not None else (group_id,)
+        least = {each: self.gangs[each].least for each in gangs if each in self.gangs}
+        return whole_of(least, group.tree if group is not None else None)
 
     def parents_changed(self) -> None:
         """Rebuild the trees whose parents must have objects, because the kind of these objects became readable or

@@ -1,16 +1,16 @@
 """Start check: a gang's binds are sent only while the gang can still start whole (semantics B2).
 
-Between the commit and the last bind a node may be cordoned, or a member deleted. If no bind of the start is known to
-have succeeded, all members are then planned again together. After the first success each bind is sent independently of
-the others, because a gang that runs in part must be completed.
+Between the commit and the last bind a node may be cordoned, or a member deleted. Then no bind is sent that would leave
+a part of the group broken (`model.parts`), and its members are planned again together. Once a bind of a part is known
+to have succeeded, the others of it are sent one by one, because what runs in part must be completed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from gangsched.core.messages import placing
+from gangsched.model.parts import without_broken
 from gangsched.model.protocol import Bind
+from gangsched.model.tree import gangs_of
 from gangsched.state.cluster import Cluster
 from gangsched.state.gangs import GangRecord
 from gangsched.state.groups import Registry
@@ -54,31 +54,33 @@ class StartCheck:
         return self._cluster.takes(member.pod, member.node, group)
 
     def _look(self, record: GangRecord) -> None:
-        """Answer for all gangs that start with this one, at once: a group may have hundreds."""
-        gangs = {each.id: each for each in self._starting_with(record)} | {record.id: record}
-        begun = {name for name, each in gangs.items() if _has_begun(each)}
+        """Answer for all gangs of the group at once: it may have hundreds."""
+        group_id = self._registry.group_of.get(record.id, record.id)
+        root = self._registry.parts(group_id)
+        records = [self._registry.gangs[gang] for gang in gangs_of(root.part)]
+
+        # Once a part runs, each of its further members goes wherever it fits.
+        begun = {each.id: _sent_before(each) for each in records}
+        able = {each.id: sum(map(self._still_fits, each.of(State.BINDING))) for each in records}
+        counts = {each.id: able[each.id] + each.running for each in records}
+        left = without_broken(root, counts, begun)
+
         short: dict[str, str] = {}
-        for name in gangs.keys() - begun:
-            able, needed = sum(map(self._still_fits, gangs[name].of(State.BINDING))), gangs[name].lacks(State.BOUND)
-            if able < needed:
-                short[name] = placing.start_not_whole(name, able, needed)
-        first = short[min(short)] if short and not begun else ""
-        # Once a part of the group runs, each other gang is whole or not for itself.
-        self._answers |= {name: "" if name in begun else short.get(name, first) for name in gangs}
+        for each in sorted(records, key=lambda each: each.id):
+            needed = root.least[each.id] - each.running
+            if each.of(State.BINDING) and not begun[each.id] and able[each.id] < needed:
+                short[each.id] = placing.start_not_whole(each.id, able[each.id], needed)
 
-    def _starting_with(self, record: GangRecord) -> Iterable[GangRecord]:
-        group = self._registry.groups.get(self._registry.group_of.get(record.id, ""))
-        if group is None:
-            return (record,)
-        records = (self._registry.gangs[gang] for gang in group.gangs)
-        # Of a tree with a minimum of children, only those that were chosen start; others may wait for long.
-        return records if group.tree is None else (each for each in records if each.of(State.BINDING))
+        # A gang that could start itself is told of the first one that cannot.
+        first = next(iter(short.values()), "")
+        stopped = [each.id for each in records if left[each.id] < counts[each.id]]
+        self._answers |= {each.id: "" for each in records} | {name: short.get(name, first) for name in stopped}
 
 
-def _has_begun(record: GangRecord) -> bool:
-    """Whether a bind of the gang's last start is known to have succeeded."""
+def _sent_before(record: GangRecord) -> int:
+    """The number of members of the gang's last start whose bind is known to have succeeded."""
     permit = record.passed
-    return permit is not None and any(
-        each.state in LEFT and each.permit is not None and each.permit.epoch == permit.epoch
-        for each in record.members.values()
-    )
+    if permit is None:
+        return 0
+    had_node = (each.permit for each in record.of(*LEFT))
+    return sum(stamp is not None and stamp.epoch == permit.epoch for stamp in had_node)

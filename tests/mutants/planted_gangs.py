@@ -46,9 +46,36 @@ def what_was_found_of_a_start_is_never_looked_at_again(_: Any) -> Any:
     return lambda self: None
 
 
-@bug("B2", "state.start_check:_has_begun", f"{STATE}/test_start_check.py")
+@bug("B2", "state.start_check:_sent_before", f"{STATE}/test_start_check.py")
 def a_start_counts_as_not_begun_when_a_bind_has_succeeded(_: Any) -> Any:
-    return lambda record: False
+    return lambda record: 0
+
+
+@bug("I9", "model.parts:_is_whole", "unit/model/test_parts.py")
+def a_part_is_whole_with_one_child(is_whole: Any) -> Any:
+    def one(root: Any, part: Any, counts: Any) -> bool:
+        if isinstance(part, str):
+            return bool(is_whole(root, part, counts))
+        return any(one(root, child, counts) for child in part.children)
+
+    return one
+
+
+@bug("I9", "model.parts:_broken", "unit/model/test_parts.py")
+def only_gangs_are_asked_whether_they_are_broken(broken: Any) -> Any:
+    return lambda *asked: (part for part in broken(*asked) if isinstance(part, str))
+
+
+@bug("B7", "state.claim_starts:Starts._startable", "properties/test_half_starts.py")
+def claims_are_awaited_gang_by_gang(startable: Any) -> Any:
+    def singly(self: Any, group: str, members: Any, sent: Any = ()) -> Any:
+        gangs: dict[str, list[Any]] = {each.gang: [] for each in members}
+        for each in members:
+            gangs[each.gang].append(each)
+        least = {gang: self._registry.gangs[gang].least for gang in gangs}
+        return [each for gang, own in gangs.items() if len(own) >= least[gang] for each in own]
+
+    return singly
 
 
 @bug("B3", "state.members:TABLE", f"{STATE}/test_members.py")
