@@ -7,12 +7,13 @@ Only `refresh` rebuilds what changed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Set
 from dataclasses import dataclass, replace
 from itertools import count, islice, takewhile
 from math import inf
 from typing import NamedTuple
 
+from gangsched.api.gang_spec import GangSpec
 from gangsched.core import tree_choices
 from gangsched.core.stand_ins import with_all
 from gangsched.model.gang import TREE, Gang, Group, Refusal, namespace_of
@@ -72,8 +73,10 @@ class Registry:
         self._ignored: frozenset[str] = frozenset()
         #: By namespace: when room for members to come was last released without them, in epoch seconds.
         self._unused_room_s: dict[str, int] = {}
-        self._mentioned_by: dict[str, dict[str, None]] = {}
-        self._parents = Parents(self.gangs, self._mentioned_by, self.pod_group_names)
+        #: By gang, the gangs that list it, and those that name it as their parent.
+        self._listed_by: dict[str, dict[str, None]] = {}
+        self._named_by: dict[str, dict[str, None]] = {}
+        self._parents = Parents(self.gangs, self._named_by, self.pod_group_names)
         self._later: dict[str, None] = {}
         #: Gangs that miss their PodGroup, and until when they wait for it, in that order; judged ones stay.
         self._awaits_until_s: dict[str, float] = {}
@@ -154,7 +157,7 @@ class Registry:
 
     def accusers(self, gang_id: str) -> list[GroupRecord]:
         """Groups whose refusal names this gang as its cause (semantics I4)."""
-        groups = {self.group_of[other] for other in self._mentioned_by.get(gang_id, ()) if other in self.group_of}
+        groups = {self.group_of[other] for other in self._listed_by.get(gang_id, ()) if other in self.group_of}
         return [self.groups[group_id] for group_id in sorted(groups) if gang_id in self.groups[group_id].accused]
 
     def group(self, group_id: str, now_s: float) -> Group:
@@ -240,7 +243,7 @@ class Registry:
             record = self.gangs[gang_id]
             if record.empty:
                 regroup |= {gang_id} | self._siblings(gang_id)
-                self._later |= self._mentioned_by.get(gang_id, {}) | self._parents.below(gang_id)
+                self._later |= self._concerned(gang_id)
                 self._forget(record)
                 forgotten.add(gang_id)
                 continue
@@ -248,16 +251,18 @@ class Registry:
             if record.plain:
                 record.read_delay(self.defaults)
             # Before the specification is read: those that it lists no more have to be regrouped, too.
-            before, named = self._siblings(gang_id), _named_by(record)
+            before, spec = self._siblings(gang_id), record.spec
             is_new = gang_id not in self._views
             if not record.plain and record.read_spec(defaults=self.defaults):
-                self._mention(record, named, now_s)
+                self._mention(record, spec, now_s)
                 regroup |= {gang_id} | before | self._siblings(gang_id)
-                self._later |= self._mentioned_by.get(gang_id, {}) | self._parents.below(gang_id)
+                self._later |= self._concerned(gang_id)
             # With its first pod a gang can be no parent any more, and with its last one it can (I9).
             if record.has_pods is not bool(record.members):
                 record.has_pods = not record.has_pods
-                self._later |= self._mentioned_by.get(gang_id, {}) | self._parents.below(gang_id)
+                self._later |= self._concerned(gang_id)
+                if gang_id in self._named_by:
+                    self._later |= self._parents.around(gang_id)
             self._views[gang_id] = self._view(record, now_s)
             if is_new:
                 regroup.add(gang_id)
@@ -313,25 +318,36 @@ class Registry:
         group = self.groups.get(self.group_of.get(gang_id, ""))
         return listed | set(group.gangs if group else ())
 
-    def _mention(self, record: GangRecord, before: Sequence[str], now_s: float) -> None:
-        parent = record.spec.parent if record.spec is not None else ""
-        if parent and parent not in before and parent not in self._mentioned_by:
-            self._parents.named(parent, now_s)
-        self._unmention(record, before)
-        for other in _named_by(record):
-            if other != record.id:
-                self._mentioned_by.setdefault(other, {})[record.id] = None
+    def _concerned(self, gang_id: str) -> dict[str, None]:
+        """The gangs whose group may change with this one: those that list it, and the parts below it."""
+        concerned = self._listed_by.get(gang_id, {}) | self._named_by.get(gang_id, {})
+        return concerned | self._parents.below(gang_id)
 
-    def _unmention(self, record: GangRecord, others: Iterable[str]) -> None:
-        for other in others:
-            mentions = self._mentioned_by.get(other, {})
-            mentions.pop(record.id, None)
-            if not mentions:
-                self._mentioned_by.pop(other, None)
+    def _mention(self, record: GangRecord, before: GangSpec | None, now_s: float) -> None:
+        """Record whom the gang lists and names now, instead of what it did `before`."""
+        self._unmention(record, before)
+        spec = record.spec
+        if spec is None:
+            return
+        for other in spec.group:
+            if other != record.id:
+                self._listed_by.setdefault(other, {})[record.id] = None
+        if spec.parent:
+            self._named_by.setdefault(spec.parent, {})[record.id] = None
+            was_child = before is not None and before.is_child_of(spec.parent)
+            if spec.is_child_of(spec.parent) and not was_child:
+                self._parents.named(spec.parent, record.id, now_s)
+
+    def _unmention(self, record: GangRecord, spec: GangSpec | None) -> None:
+        if spec is None:
+            return
+        for other in spec.group:
+            _drop(self._listed_by, other, record.id)
+        _drop(self._named_by, spec.parent, record.id)
 
     def _forget(self, record: GangRecord) -> None:
         """Drop the state of a gang of which nothing is left (semantics I6)."""
-        self._unmention(record, _named_by(record))
+        self._unmention(record, record.spec)
         del self.gangs[record.id]
         self._found(record.id)
         self._workers.forget(record.id)
@@ -421,10 +437,12 @@ class Registry:
         return record is not None and record.spec is not None and not record.spec.pod_group_missing
 
 
-def _named_by(record: GangRecord) -> tuple[str, ...]:
-    """The gangs that a gang lists, and its parent."""
-    spec = record.spec
-    return () if spec is None else (*spec.group, *((spec.parent,) if spec.parent else ()))
+def _drop(index: dict[str, dict[str, None]], gang_id: str, by: str) -> None:
+    """Remove what a gang said about another from an index; a gang of which nobody says anything is no key of it."""
+    found = index.get(gang_id, {})
+    found.pop(by, None)
+    if not found:
+        index.pop(gang_id, None)
 
 
 def below_minimum(gang: Gang) -> bool:

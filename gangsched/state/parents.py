@@ -32,12 +32,12 @@ LEVELS = f"a tree has at most {MAX_LEVELS} levels"
 
 @dataclass(slots=True)
 class Parents:
-    """The trees among `gangs`; `mentioned_by` are the gangs that name a gang as their parent, or list it; `names` says
-    which kinds of objects can be read.
+    """The trees among `gangs`; `named_by` are the gangs that name a gang as their parent, even if that is refused;
+    `names` says which kinds of objects can be read.
     """
 
     gangs: Mapping[str, GangRecord]
-    mentioned_by: Mapping[str, Mapping[str, None]]
+    named_by: Mapping[str, Mapping[str, None]]
     names: PodGroupNames
     #: New parents, and until when their children wait for a minimum, in that order.
     _new_until_s: dict[str, float] = field(default_factory=dict)
@@ -47,9 +47,11 @@ class Parents:
         """Drop the cached trees, because gangs have changed."""
         self._formed.clear()
 
-    def named(self, parent: str, now_s: float) -> None:
-        """Record a new parent: the first gang names it."""
-        self._new_until_s.setdefault(parent, now_s + MINIMUM_WAIT_S)
+    def named(self, parent: str, child: str, now_s: float) -> None:
+        """Record that a gang is a child of a parent from now on; with its first child, the parent is new."""
+        # Its children decide, and nobody else: whoever merely lists the parent as a gang must not end this wait.
+        if all(each == child for each in self._children(parent)):
+            self._new_until_s.setdefault(parent, now_s + MINIMUM_WAIT_S)
 
     def settled(self, now_s: float) -> set[str]:
         """One child of each parent that is no longer new, so that its tree no longer waits for a minimum; a bounded
@@ -96,14 +98,14 @@ class Parents:
             return False
         if record is not None and record.pod_group is not None and record.pod_group.is_composite:
             return True
-        return gang_id in self.mentioned_by and next(self._children(gang_id), None) is not None
+        return self._has_children(gang_id)
 
-    def around(self, gang_id: str) -> Mapping[str, None]:
+    def around(self, gang_id: str) -> dict[str, None]:
         """The parts of the tree that a gang is in; empty if the tree has so many gangs that each of them is refused
         alone.
         """
         record = self.gangs.get(gang_id)
-        if gang_id not in self.mentioned_by and not (record and record.spec and record.spec.parent):
+        if gang_id not in self.named_by and not (record and record.spec and record.spec.parent):
             return {}
         # One more than a tree may have: without it, the others are decided together.
         return self.below(self._top(gang_id)[0], MOST_GANGS + 1)
@@ -122,7 +124,7 @@ class Parents:
                 if each in found:
                     continue
                 found[each] = None
-                is_inner = each in self.mentioned_by
+                is_inner = each in self.named_by
                 gangs += not is_inner
                 if gangs > most or len(found) > most * MAX_LEVELS:
                     return {}
@@ -133,10 +135,13 @@ class Parents:
 
     def _children(self, parent: str) -> Iterator[str]:
         """The parts that name this parent, without those whose own declaration is refused."""
-        for each in self.mentioned_by.get(parent, ()):
+        for each in self.named_by.get(parent, ()):
             record = self.gangs.get(each)
             if record is not None and record.spec is not None and record.spec.is_child_of(parent):
                 yield each
+
+    def _has_children(self, gang_id: str) -> bool:
+        return next(self._children(gang_id), None) is not None
 
     def above(self, gang_id: str) -> list[str]:
         """The parts that a gang is in, as far as they are known, the innermost first."""
@@ -149,7 +154,7 @@ class Parents:
 
     def waiting_for_objects(self) -> dict[str, None]:
         """The parts that name a parent which must have an object."""
-        parents = (each for each in self.mentioned_by if each.partition("/")[2].startswith(COMPOSITE_PREFIX))
+        parents = (each for each in self.named_by if each.partition("/")[2].startswith(COMPOSITE_PREFIX))
         return {child: None for parent in parents for child in self.below(parent)}
 
     def _top(self, gang_id: str) -> tuple[str, Refusal | None]:
@@ -211,6 +216,11 @@ class Parents:
         if not self.below(top, MOST_GANGS):
             return _invalid(f"more than {MOST_GANGS} gangs are in the tree of {top}")
         tree = self._composite(top, 1)
+        # Else the gangs below such a composite would be refused, and start with the others of the tree all the same.
+        for each in composites_of(tree):
+            child = part_id(each.children[0]) if each.children else top
+            if (why := self._fault(each.id, self.gangs.get(each.id), child)) is not None:
+                return why
         # Composites of the last level were taken for gangs above, so that a chain without end is read four levels deep
         # only.
         deep = sorted(gang for gang in gangs_of(tree) if self.is_composite(gang))

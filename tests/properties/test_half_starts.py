@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from gangsched.api import keys
 from gangsched.model.devices import DeviceClass, DeviceTaintRule, ResourceSlice
 from gangsched.model.objects import ClaimUse, Pod
 from gangsched.model.protocol import Applied, Replaced
+from gangsched.model.reasons import Reason
 from gangsched.model.storage import ResourceClaim
 from gangsched.state.members import State
 from gangsched.state.parents import MINIMUM_WAIT_S
 from gangsched.state.rule_set import Rules
-from tests.builders import gang_metadata, node, pod
+from tests.builders import gang_metadata, members, node, pod, pod_group
 from tests.unit.state import test_device_binding as devices
 from tests.unit.state.test_claim_starts import LATE, claim, give_up, provision
 from tests.world import World
@@ -77,3 +79,43 @@ def test_a_child_waits_for_the_devices_of_another() -> None:
     assert world.sent == []
     devices.write(world, "q")
     assert {bind.name for bind in world.sent} == {"p", "q"}
+
+
+def test_a_list_of_another_namespace_ends_no_wait_for_a_minimum() -> None:
+    """I4, I9: a pod of `bad` lists `ns/svc`; the first child of `ns/svc` waits for the second nevertheless."""
+    world = World(node("n", gpus=8))
+    listed = gang_metadata("x", min_member=1, groups=["bad/x", "ns/svc"])
+    world.create(pod("x", uid="x", namespace="bad", gang_metadata=listed))
+    world.settle()
+    world.create(members("a", 2, parent="svc"))
+    assert world.settle().bound() == {}
+    world.create(members("b", 2, parent="svc"))
+    world.advance(MINIMUM_WAIT_S)
+    assert set(world.bound()) == {"a-0", "a-1", "b-0", "b-1"}
+
+
+def test_a_list_of_its_own_ends_no_wait_for_a_minimum() -> None:
+    """I9: a gang that listed the parent before, or names it and is refused, is no child of it."""
+    world = World(node("n", gpus=8))
+    world.create(members("x", 1, groups=["ns/x", "ns/svc"]))
+    world.create(members("y", 1, groups=["ns/y", "ns/z"], parent="svc"))
+    world.settle()
+    world.create(members("a", 2, parent="svc"))
+    assert world.settle().bound() == {}
+
+
+def test_a_fault_of_an_inner_composite_refuses_the_whole_tree() -> None:
+    """I9: its gangs are told the fault; they must not be bound with the others, or be in two groups."""
+    world = World(node("n", gpus=8))
+    inner = ((keys.PARENT[0], "svc"), (keys.TOPOLOGY[0], "not a label"))
+    world.declare(pod_group("svc", None), pod_group("in", None, gang_metadata=inner))
+    world.create(members("a", 1, parent="in"), members("b", 1, parent="in"), members("c", 1, parent="svc"))
+    assert world.advance(2).bound() == {}
+    registry = world.state.registry
+    for name in ("a", "b", "c"):
+        verdict = world.verdict(registry.group_of[f"ns/{name}"])
+        assert verdict.of_gang(f"ns/{name}").reason is Reason.INVALID_GANG
+    of_groups = [gang for group in registry.groups.values() for gang in group.gangs]
+    assert len(of_groups) == len(set(of_groups))
+    world.declare(pod_group("in", None, gang_metadata=inner[:1], generation=2))
+    assert set(world.advance(2).bound()) == {"a-0", "b-0", "c-0"}
