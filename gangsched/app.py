@@ -81,7 +81,9 @@ async def _run(settings: Settings) -> None:
         if missing is None:
             return
         told = permissions.warnings(missing)
-        for warning in filter(None, told):
+        # With `auto`, what is not permitted is not wanted.
+        is_wanted = settings.devices is DeviceScope.ALL
+        for warning in filter(None, (told.volumes, told.preemption, told.extended_resources if is_wanted else "")):
             log.warning(warning)
         await schedule(
             client,
@@ -137,7 +139,7 @@ async def schedule(
             disruption_budgets=settings.preemption is not VictimScope.OFF,
             dialects=settings.dialects,
             services=settings.plain_replicas is PlainReplicas.SPREAD,
-            allocates=settings.devices is DeviceScope.ALL,
+            devices=settings.devices,
             extends=extends,
             follow=follow,
         )
@@ -187,7 +189,7 @@ async def _check(
     if settings.preemption is not VictimScope.OFF:
         optional += permissions.PREEMPTION
         optional += permissions.LAST_RESORT if settings.preempt_pdb is BudgetRule.LAST_RESORT else ()
-    optional += permissions.EXTENDED_RESOURCES if settings.devices is DeviceScope.ALL else ()
+    optional += permissions.EXTENDED_RESOURCES if settings.devices is not DeviceScope.ALLOCATED else ()
     check = client.check(optional=optional, lease=lease, wait_s=settings.api_server_wait_s, warn=log.warning)
     checking = asyncio.create_task(check, name="check")
     told_to_stop = asyncio.create_task(stopping.wait(), name="stop")

@@ -31,7 +31,7 @@ def rules(settings: Settings) -> Rules:
         evict_overrun_after_s=OVERRUN_EVICTED_AFTER_S if settings.backfill_overrun is OnOverrun.EVICT else None,
         reservations=reservation_limits(settings),
         preemption=preemption(settings),
-        allocates=settings.devices is DeviceScope.ALL,
+        allocates=settings.devices is not DeviceScope.ALLOCATED,
     )
 
 

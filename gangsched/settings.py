@@ -179,9 +179,10 @@ class Settings(BaseSettings):
         "scheduler) or off (none).",
     )
     devices: DeviceScope = Field(
-        default=DeviceScope.ALLOCATED,
-        description="ResourceClaims that pods may use: allocated (only claims that another component has allocated) "
-        "or all (gangsched allocates devices to the other claims).",
+        default=DeviceScope.AUTO,
+        description="ResourceClaims that pods may use: allocated (only claims that another component has allocated), "
+        "all (gangsched allocates devices to the other claims) or auto (all while the role gangsched-devices is bound "
+        "and the API server serves ResourceSlices, else allocated).",
     )
     preempt_delay_s: int = Field(
         default=0,

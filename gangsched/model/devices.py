@@ -31,9 +31,10 @@ ALL = "All"
 
 class DeviceScope(StrEnum):
     """The setting `devices`: whether gangsched allocates devices itself (all), or only schedules pods whose claims are
-    already allocated (allocated).
+    already allocated (allocated). `auto` is the first where gangsched has the permissions, else the second.
     """
 
+    AUTO = "auto"
     ALLOCATED = "allocated"
     ALL = "all"
 

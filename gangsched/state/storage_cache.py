@@ -104,12 +104,12 @@ class StorageCache:
 
         Taint rules that are not served count as an empty list.
         """
-        if kind in self._unread:
+        # The kind is optional: where it is not served, none of its objects can exist.
+        is_unread = kind is not DeviceTaintRule or forbidden
+        if is_unread and kind in self._unread:
             return []
         self._awaits -= {kind}
-        # The kind is optional: where it is not served, none of its objects can exist.
-        if kind is not DeviceTaintRule or forbidden:
-            self._unread |= {kind}
+        self._unread = self._unread | {kind} if is_unread else self._unread - {kind}
         self._photo = None
         return list(self._unplaced.values())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -290,18 +291,59 @@ def test_without_the_role_and_without_the_setting(plane: ControlPlane, api: Api)
     role = api.get(ROLE)
     node(api, "n0", gpu("g0"))
     uses = template(api, "some", asks())
-    with Daemon(plane), Following(api, PODS) as pods:
+    with Daemon(plane, extra_args=("--devices", "allocated")), Following(api, PODS) as pods:
         make.create_all(api, [make.pod("p", spec=uses), make.pod("other")])
         wait_bound(pods, "other", 1)
-        wait_said(pods, "p", 'is not allocated, and the setting "devices" is not "all"', "Unsupported")
+        wait_said(pods, "p", 'is not allocated, and the setting "devices" is "allocated"', "Unsupported")
     api.patch(ROLE, {"rules": role["rules"][1:]})
     try:
         with Daemon(plane, extra_args=ALL), Following(api, PODS) as pods:
-            wait_said(pods, "p", "gangsched has no permission to read deviceclasses, devicetaintrules, resourceslices")
+            wait_said(pods, "p", "is not allocated, and gangsched cannot allocate devices", "Unsupported")
             make.create_all(api, [make.pod("another")])
             wait_bound(pods, "another", 1)
     finally:
         api.patch(ROLE, {"rules": role["rules"]})
+
+
+def test_the_role_is_bound_and_taken_away_while_it_runs(plane: ControlPlane, api: Api) -> None:
+    """`devices: auto`, the default: without the role as `allocated`, with it as `all`; the log has each change once."""
+    role = api.get(ROLE)
+    uses = template(api, "some", asks())
+    api.patch(ROLE, {"rules": role["rules"][1:]})
+    try:
+        with Daemon(plane) as daemon, Following(api, PODS) as pods:
+            node(api, "n0", gpu("g0"), gpu("g1"))
+            make.create_all(api, [make.pod("early", spec=uses), make.pod("other")])
+            wait_bound(pods, "other", 1)
+            wait_said(pods, "early", "is not allocated, and gangsched cannot allocate devices", "Unsupported")
+
+            api.patch(ROLE, {"rules": role["rules"]})
+            wait_bound(pods, "early", 1)
+
+            # Only a right to write is taken away: the devices could still be read.
+            api.patch(ROLE, {"rules": role["rules"][:1]})
+            line_of(daemon, "get resourceclaims in resource.k8s.io", within_s=2 * WITHIN_S)
+            make.create_all(api, [make.pod("late", spec=uses), make.pod("plain")])
+            wait_bound(pods, "plain", 1)
+            wait_said(pods, "late", "is not allocated, and gangsched cannot allocate devices", "Unsupported")
+
+            api.patch(ROLE, {"rules": role["rules"]})
+            wait_bound(pods, "late", 1)
+            told = [line["event"] for line in daemon.log_lines() if "allocated to resource claims" in line["event"]]
+        assert [each.split(".")[0].split(" from")[0] for each in told] == [
+            "No devices are allocated to resource claims",
+            "Devices are allocated to resource claims",
+        ] * 2
+    finally:
+        api.patch(ROLE, {"rules": role["rules"]})
+
+
+def line_of(daemon: Daemon, fragment: str, *, within_s: float) -> None:
+    """Until the log has a line with this."""
+    deadline_s = time.monotonic() + within_s
+    while not any(fragment in line["event"] for line in daemon.log_lines()):
+        assert time.monotonic() < deadline_s, f"the log does not say {fragment!r}"
+        time.sleep(0.1)
 
 
 def test_a_selector_without_an_answer(plane: ControlPlane, api: Api) -> None:

@@ -361,14 +361,14 @@ def test_allocated_devices(plane: ControlPlane, api: Api) -> None:
     result = {"request": "gpu", "driver": "gpu.test", "pool": "p", "device": "d"}
     allocation = {"devices": {"results": [result]}, "nodeSelector": {"nodeSelectorTerms": [here]}}
     api.patch(f"{DEVICES}/shared/status", {"status": {"allocation": allocation}})
-    with Daemon(plane), Following(api, PODS) as pods:
+    with Daemon(plane, extra_args=("--devices", "allocated")), Following(api, PODS) as pods:
         for name in ("shared", "bare"):
             uses = {"resourceClaims": [{"name": "gpu", "resourceClaimName": name}]}
             make.create_all(api, make.gang(name, members=2, gpus=4, spec=uses))
         assert set(wait_bound(pods, "shared", 2).values()) == {"b0", "b1"}
         reserved = api.get(f"{DEVICES}/shared")["status"]["reservedFor"]
         assert {each["name"] for each in reserved} == {"shared-0", "shared-1"}
-        wait_told(api, "bare", 'is not allocated, and the setting "devices" is not "all"')
+        wait_told(api, "bare", 'is not allocated, and the setting "devices" is "allocated"')
     for name in ("shared", "bare"):
         api.delete(f"{DEVICES}/{name}")
 

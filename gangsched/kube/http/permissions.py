@@ -3,9 +3,9 @@
 Invariant: the tables are complete, and `manifests/rbac*.yaml` grant exactly them. The check is one
 SelfSubjectAccessReview per line, which every authenticated user may create (system:basic-user). Without the permissions
 in `VOLUMES` and `PREEMPTION` the daemon runs with a warning: pods with claims wait, or no pod is preempted; likewise
-without those in `EXTENDED_RESOURCES`, if it allocates devices. Permissions
-for native PodGroups, ResourceClaims and `STAMP_POLICY` are not checked, because many clusters do not serve these
-resources; without permission they count as absent.
+without those in `EXTENDED_RESOURCES`, if it allocates devices. Those in `ALLOCATION` are asked for while the daemon
+runs (`kube.read.device_rights`). Permissions for native PodGroups, ResourceClaims and `STAMP_POLICY` are not checked,
+because many clusters do not serve these resources; without permission they count as absent.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ ALLOCATION = (
     *_verbs("list watch", "resource.k8s.io", "devicetaintrules"),
     *_verbs("get patch", "resource.k8s.io", "resourceclaims"),
 )
-"""Needed beside `DEVICES` to allocate devices; not checked, either."""
+"""Needed beside `DEVICES` to allocate devices."""
 EXTENDED_RESOURCES = _verbs("create delete", "resource.k8s.io", "resourceclaims")
 """Needed beside `ALLOCATION` for extended resources that devices serve."""
 STAMP_POLICY = (
@@ -180,16 +180,16 @@ async def check_permissions(
         raise Misconfigured(f"The API server cannot say what we may do: {fault}.") from fault
     except Malformed as fault:
         raise Misconfigured(f"The API server cannot say what we may do: {fault}") from fault
-    missing = [permission for permission, yes in zip(asked, granted, strict=True) if not yes]
+    lacks = [permission for permission, yes in zip(asked, granted, strict=True) if not yes]
     # One missing required permission ends the start; the sentence names all that are missing, optional ones too.
-    if any(permission in required for permission in missing):
-        raise Misconfigured(may_not(missing))
-    return tuple(missing)
+    if any(permission in required for permission in lacks):
+        raise Misconfigured(may_not(lacks))
+    return tuple(lacks)
 
 
-def may_not(missing: Sequence[Permission], file: str = "rbac.yaml") -> str:
+def may_not(lacks: Sequence[Permission], file: str = "rbac.yaml") -> str:
     """One sentence that names the missing permissions and the remedy; `file` is the manifest that grants them."""
-    return f"The scheduler may not {'; '.join(map(str, missing))}: apply manifests/{file}."
+    return f"The scheduler may not {'; '.join(map(str, lacks))}: apply manifests/{file}."
 
 
 class Warnings(NamedTuple):
@@ -200,11 +200,11 @@ class Warnings(NamedTuple):
     extended_resources: str
 
 
-def warnings(missing: Collection[Permission]) -> Warnings:
+def warnings(lacks: Collection[Permission]) -> Warnings:
     """Effects of these missing permissions."""
-    volumes = [permission for permission in missing if permission in VOLUMES]
-    preemption = [permission for permission in missing if permission in (*PREEMPTION, *LAST_RESORT)]
-    extended = [permission for permission in missing if permission in EXTENDED_RESOURCES]
+    volumes = [permission for permission in lacks if permission in VOLUMES]
+    preemption = [permission for permission in lacks if permission in (*PREEMPTION, *LAST_RESORT)]
+    extended = [permission for permission in lacks if permission in EXTENDED_RESOURCES]
     return Warnings(
         f"Pods with persistent volume claims have to wait. {may_not(volumes)}" if volumes else "",
         f"Preemption is off. {may_not(preemption, 'rbac-preemption.yaml')}" if preemption else "",
@@ -212,6 +212,13 @@ def warnings(missing: Collection[Permission]) -> Warnings:
         if extended
         else "",
     )
+
+
+async def missing(client: RestClient, asked: Sequence[Permission]) -> tuple[Permission, ...]:
+    """The permissions of `asked` that the client lacks. Raises Fault."""
+    turn = asyncio.Semaphore(AT_A_TIME)
+    granted = await asyncio.gather(*(_granted(client, permission, turn) for permission in asked))
+    return tuple(permission for permission, yes in zip(asked, granted, strict=True) if not yes)
 
 
 async def may_evict(client: RestClient, *, delete: bool) -> bool:

@@ -8,19 +8,20 @@ Messages are passed on without being inspected.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Coroutine, Iterable
 from typing import Any, Final
 
 from gangsched.api.dialects import NAMES, read_groups, unread_marks
 from gangsched.kube.http.client import ApiClient
 from gangsched.kube.ports import Runtime, Sink
 from gangsched.kube.read import resources
+from gangsched.kube.read.device_rights import DeviceRights
 from gangsched.kube.read.podgroup_informer import Follow, PodGroupInformer
 from gangsched.kube.read.reflector import Reflector
 from gangsched.kube.read.scheduler_names import SchedulerNames
 from gangsched.kube.read.shapes import ShapeTable
 from gangsched.kube.read.store import Store
-from gangsched.model.devices import CLASS_PREFIX, DeviceClass
+from gangsched.model.devices import CLASS_PREFIX, DeviceClass, DeviceScope
 from gangsched.model.objects import Pod
 from gangsched.model.protocol import Applied, Message, Replaced
 
@@ -78,17 +79,17 @@ class Informers:
         disruption_budgets: bool = True,
         dialects: Collection[str] = NAMES,
         services: bool = True,
-        allocates: bool = False,
+        devices: DeviceScope = DeviceScope.ALLOCATED,
         extends: bool = True,
         follow: Follow | None = None,
     ) -> None:
         """For `restore_signals`, `sweep_every_s` and `follow` see `PodGroupInformer`.
 
         Only nodes that `node_selector` selects are read, PodDisruptionBudgets only with `disruption_budgets`, since
-        only preemption uses them, and Services only with `services`, for the spread of plain pods. With `allocates`,
-        devices are read once a pod has ResourceClaims, or extended resources that a class serves; classes are read once
-        a pod has extended resources. Without `extends` devices serve no extended resources. `dialects` are the enabled
-        ones of the dialects in `api.dialects` that can be disabled.
+        only preemption uses them, and Services only with `services`, for the spread of plain pods. Unless `devices` is
+        `allocated`, they are read once a pod has ResourceClaims, or extended resources that a class serves, while
+        gangsched may allocate them; classes are read once a pod has extended resources. Without `extends` devices serve
+        no extended resources. `dialects` are the enabled ones of the dialects in `api.dialects` that can be disabled.
         """
         warn = runtime.warn
         self.backlog_bound = asyncio.Event()
@@ -108,8 +109,9 @@ class Informers:
         optional: list[Any] = [*resources.STORAGE]
         optional += [resources.DISRUPTION_BUDGETS] if disruption_budgets else []
         optional += [resources.SERVICES] if services else []
-        later: tuple[Any, ...] = resources.ALLOCATED if allocates else ()
+        later: tuple[Any, ...] = resources.ALLOCATED if devices is not DeviceScope.ALLOCATED else ()
         self._claims = ClaimWatch(extends=extends)
+        self._device_rights = DeviceRights(client, runtime, asks=devices is DeviceScope.AUTO)
         for resource in (*required, *optional, *later):
             self.stores[resource.name] = store = Store(resource, self._take, warn)
             # Required resources are retried forever; without them nothing may be planned.
@@ -156,16 +158,39 @@ class Informers:
         """List and watch all resources until cancelled; never returns."""
         async with asyncio.TaskGroup() as group:
             for name, reflector in self.reflectors.items():
-                group.create_task(self._read(name, reflector), name=name)
+                reading = self._read_devices(name, reflector) if name in self._later else reflector.run()
+                group.create_task(reading, name=name)
+            if self._later:
+                group.create_task(self._ask_for_devices(), name="device rights")
             group.create_task(self.pod_groups.run(), name="podgroups")
 
-    async def _read(self, name: str, reflector: Reflector[Any, Any]) -> None:
-        if name in self._later:
-            await (self._claims.is_named if name == resources.DEVICE_CLASSES.name else self._claims.is_claimed).wait()
-        await reflector.run()
+    async def _ask_for_devices(self) -> None:
+        await self._claims.is_named.wait()
+        await self._device_rights.run()
+
+    async def _read_devices(self, name: str, reflector: Reflector[Any, Any]) -> None:
+        """Read a kind once a pod needs it, while devices may be allocated."""
+        rights = self._device_rights
+        await (self._claims.is_named if name == resources.DEVICE_CLASSES.name else self._claims.is_claimed).wait()
+        while True:
+            await _first(rights.granted.wait(), rights.denied.wait())
+            if rights.granted.is_set():
+                await _first(reflector.run(), rights.denied.wait())
+            self.stores[name].refused(forbidden=True)
+            reflector.heard_s = None  # a watch that was ended is not stale
+            await rights.granted.wait()
 
     def _take(self, message: Message) -> None:
         # Once devices are read there is nothing left to find out, and messages pass untouched.
         if self._later and not self._claims.is_claimed.is_set():
             self._claims.take(message)
         self._sink(message)
+
+
+async def _first(*waits: Coroutine[Any, Any, object]) -> None:
+    """Wait for the first of them to end, and cancel the others. Raises what it raised."""
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(each) for each in waits]
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in tasks:
+            task.cancel()

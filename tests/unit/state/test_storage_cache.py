@@ -6,10 +6,20 @@ from typing import Any
 
 import msgspec
 
+from gangsched.model.devices import DeviceTaintRule
 from gangsched.model.inter_pod import Requirement
 from gangsched.model.objects import ClaimUse, NodeSelectorTerm, Pod
 from gangsched.model.protocol import Applied, Gone, Replaced, Unread
-from gangsched.model.storage import NO_PROVISIONER, Claim, ResourceClaim, StorageClass, StorageObject, Volume
+from gangsched.model.storage import (
+    ALLOCATING,
+    NO_PROVISIONER,
+    Claim,
+    ResourceClaim,
+    StorageClass,
+    StorageObject,
+    Volume,
+)
+from gangsched.state.storage_cache import StorageCache
 from tests.builders import NAMESPACE, gang_metadata, node, pod
 from tests.world import World
 
@@ -198,3 +208,16 @@ def test_a_look_for_devices_to_release_that_finds_none_changes_nothing() -> None
     assert members
     assert world.state.claims.give_up(members) == []
     assert world.state.snapshot() is before
+
+
+def test_taint_rules_that_were_forbidden_and_are_not_served_count_as_none() -> None:
+    """The role is bound after the start, on an API server without taint rules: devices are allocated from then on."""
+    cache = StorageCache(allocates=True)
+    for kind in ALLOCATING:
+        cache.miss(kind, forbidden=True)
+    assert cache.storage().unread == ALLOCATING
+    cache.miss(DeviceTaintRule)
+    for kind in ALLOCATING - {DeviceTaintRule}:
+        cache.replace(kind, ())
+    assert not cache.storage().unread
+    assert not cache.awaited

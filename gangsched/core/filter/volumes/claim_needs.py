@@ -219,7 +219,9 @@ def _device_problems(
 def _allocation_problems(claim: ResourceClaim, storage: Storage) -> Iterator[Refusal]:
     """Why gangsched does not allocate the claim."""
     if storage.allocator is None:
-        yield _unsupported(f'resourceclaim "{claim.name}" is not allocated, and the setting "devices" is not "all"')
+        yield _unsupported(f'resourceclaim "{claim.name}" is not allocated, and the setting "devices" is "allocated"')
+    elif storage.unread & ALLOCATING:
+        yield _unsupported(f'resourceclaim "{claim.name}" is not allocated, and gangsched cannot allocate devices')
     elif unlisted := _unlisted(storage, ALLOCATING, "to allocate resource claims"):
         yield unlisted
     elif claim.asks is None:

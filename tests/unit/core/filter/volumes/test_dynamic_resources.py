@@ -102,7 +102,7 @@ PROBLEMS: dict[str, tuple[str, bool, tuple[ResourceClaim, ...], Reason, str]] = 
         False,
         (claim("d", allocated=False),),
         Reason.UNSUPPORTED,
-        'resourceclaim "d" is not allocated, and the setting "devices" is not "all"',
+        'resourceclaim "d" is not allocated, and the setting "devices" is "allocated"',
     ),
 }
 
