@@ -11,15 +11,25 @@ Commit on exactly the state that the plan was made from.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Final
 
 from gangsched.core.cycle import Limits, plan
 from gangsched.core.plan_cache import PlanCache
+from gangsched.model.fault import AtWork, FaultPlace
+from gangsched.model.gang import namespace_of
 from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.plan import Plan, PlanInput
 from gangsched.model.protocol import Action, RecordEvent
 from gangsched.state.scheduling import SchedulingState
+
+MOST_FAULTS: Final = 8
+"""Groups that may raise in one turn, so that it stays short."""
+FAULTS_A_NAMESPACE: Final = 3
+"""After as many, the groups of a namespace are left to the next turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +52,19 @@ class Decided:
 
 def prepare(state: SchedulingState, now_s: float, wall_s: float, *, most_new: float = math.inf) -> Prepared:
     """Do steps 1 to 4; `most_new` limits the work for new gangs, in units of `Registry.refresh`."""
-    claims = state.claims_due(now_s)
-    overruns = state.overruns.due(now_s, wall_s)
+    state.bulkhead.begin_turn(now_s)
+    if state.bulkhead.is_skipped:
+        return Prepared([], [])
+    run = partial(state.bulkhead.run, FaultPlace.TURN)
+    none: list[Any] = []
+    claims = run(lambda: state.claims_due(now_s), none, now_s)
+    overruns = run(lambda: state.overruns.due(now_s, wall_s), none, now_s)
     # Before the refresh: room that members to come no longer need may wake parked groups.
-    state.coming.due(now_s, wall_s)
-    state.refresh(now_s, most_new=most_new)
-    nominations = state.preemptions.due(now_s, wall_s)
-    return Prepared([*claims, *nominations, *overruns, *state.coming.take_events()], overruns)
+    run(lambda: state.coming.due(now_s, wall_s), None, now_s)
+    run(lambda: state.refresh(now_s, most_new=most_new), None, now_s)
+    nominations = run(lambda: state.preemptions.due(now_s, wall_s), none, now_s)
+    told = [*overruns, *state.coming.take_events(), *state.bulkhead.take_actions()]
+    return Prepared([*claims, *nominations, *told], overruns)
 
 
 def plan_and_commit(
@@ -64,21 +80,112 @@ def plan_and_commit(
     The work that this turn has spent on nominations and on ordering groups reduces the plan's limit of work, unless the
     plan continues an unfinished group, which may need the whole limit.
     """
-    given = state.plan_input(now_s, wall_s)
+    bulkhead = state.bulkhead
+    if bulkhead.is_skipped:
+        return None
+    given = bulkhead.run(FaultPlace.TURN, lambda: state.plan_input(now_s, wall_s), None, now_s)
     if given is None:
+        bulkhead.went_well()
         return None
     limits = limits or Limits()
     if given.unfinished is None:
         # At least half: a turn that spends its work on nominations must still decide groups.
         limits = replace(limits, work=max(limits.work // 2, limits.work - state.preemptions.work - state.batches.units))
     began_s = clock()
-    proposal = plan_of(given, now_s, limits=limits, policy=state.registry.policy, cache=state.plan_cache())
+    made = _Planning(state, now_s, limits).plan(given)
+    if made is None:
+        return None
+    given, proposal = made
     took_s = clock() - began_s
-    return Decided(given, proposal, state.commit(proposal, given.snapshot, now_s=now_s), took_s)
+    actions = bulkhead.run(
+        FaultPlace.COMMIT, lambda: state.commit(proposal, given.snapshot, now_s=now_s), list[Action](), now_s
+    )
+    bulkhead.went_well()
+    return Decided(given, proposal, actions, took_s)
+
+
+@dataclass(slots=True)
+class _Planning:
+    """Plans without the groups that raise: each is set aside, and the plan is made again (I10)."""
+
+    state: SchedulingState
+    now_s: float
+    limits: Limits
+    #: By namespace, the groups that raised in this turn.
+    _failed: Counter[str] = field(default_factory=Counter)
+
+    def plan(self, given: PlanInput) -> tuple[PlanInput, Plan] | None:
+        """The plan, and the input without the groups that raised; None if none was made in this turn."""
+        while True:
+            try:
+                return given, self._attempt(given)
+            except Exception as error:
+                culprit = self._culprit(given, error)
+                self.state.plan_failed()
+                if not culprit:
+                    self.state.bulkhead.shared(error, FaultPlace.PLAN, self.now_s)
+                    return None
+                self.state.bulkhead.set_aside(culprit, error, FaultPlace.PLAN, self.now_s)
+            given = self._without(given, culprit)
+            if self._failed.total() > MOST_FAULTS or all(each.unchanged for each in given.queue):
+                self.state.bulkhead.is_behind = True
+                return None
+
+    def _attempt(self, given: PlanInput) -> Plan:
+        # Nothing that raised is rolled back: the next attempt has a ledger of its own, and no caches of this one.
+        self.state.bulkhead.at_work.group = ""
+        return plan_of(
+            given,
+            self.now_s,
+            limits=self.limits,
+            policy=self.state.registry.policy,
+            cache=self.state.plan_cache(),
+            at_work=self.state.bulkhead.at_work,
+        )
+
+    def _without(self, given: PlanInput, culprit: str) -> PlanInput:
+        """The input without a group, and without namespaces of which several failed in this turn.
+
+        Else whoever has thousands of such groups would keep everybody else waiting for as many attempts.
+        """
+        self._failed[namespace_of(culprit)] += 1
+        many = {namespace for namespace, number in self._failed.items() if number >= FAULTS_A_NAMESPACE}
+        queue = [each for each in given.queue if each.id != culprit and many.isdisjoint(each.namespaces)]
+        unfinished = given.unfinished if given.unfinished is not None and given.unfinished.group != culprit else None
+        return replace(given, queue=tuple(queue), unfinished=unfinished)
+
+    def _culprit(self, given: PlanInput, error: Exception) -> str:
+        """The group at which the plan raised; if it was at none, the one without which it does not, "" if any does.
+
+        Found by halves: of the first n groups in order, the plan of n raises and that of n - 1 does not.
+        """
+        at_work = self.state.bulkhead.at_work
+        if at_work.group:
+            return at_work.group
+        good, bad = -1, len(given.queue)
+        while bad - good > 1:
+            middle = (good + bad) // 2
+            try:
+                self._attempt(replace(given, queue=given.queue[:middle]))
+            except Exception:
+                if at_work.group:
+                    return at_work.group
+                bad = middle
+            else:
+                good = middle
+            self.state.plan_failed()
+        # Raises with no group at all: only what the exception itself was about can tell.
+        return given.queue[good].id if bad > 0 else self.state.bulkhead.culprit(error)
 
 
 def plan_of(
-    given: PlanInput, now_s: float, *, limits: Limits | None, policy: GpuPolicy | None, cache: PlanCache | None = None
+    given: PlanInput,
+    now_s: float,
+    *,
+    limits: Limits | None,
+    policy: GpuPolicy | None,
+    cache: PlanCache | None = None,
+    at_work: AtWork | None = None,
 ) -> Plan:
     """Make the plan for this input."""
     return plan(
@@ -92,4 +199,5 @@ def plan_of(
         looked_at=given.looked_at,
         unfinished=given.unfinished,
         cache=cache,
+        at_work=at_work,
     )

@@ -16,6 +16,7 @@ import msgspec
 from gangsched.core.cycle import Limits
 from gangsched.core.messages.placing import NODE_CLOSED
 from gangsched.model.disruption import PodDisruptionBudget
+from gangsched.model.fault import InternalFault
 from gangsched.model.objects import Node, Phase, Pod, PodGroup, ScheduledCondition
 from gangsched.model.plan import Plan, Verdict
 from gangsched.model.protocol import (
@@ -72,7 +73,9 @@ class World:
         """With `preempts`, PodDisruptionBudgets are listed, of which there are none; else nobody is evicted."""
         self.rules = rules or Rules()
         self.limits = limits
-        self.state = SchedulingState(self.rules)
+        self.faults: list[InternalFault] = []
+        self.has_faults = False  # whether internal errors are expected, which are raised otherwise
+        self.state = self._new_state()
         self.now_s = 1_000.0
         self.pods: dict[str, Pod] = {}
         self.nodes: dict[str, Node] = {}
@@ -98,6 +101,17 @@ class World:
         self._idle: tuple[Snapshot, float] | None = None  # what the last turn was checked on, which did nothing
         self._list_budgets()
         self.add_nodes(*nodes)
+
+    def _new_state(self) -> SchedulingState:
+        state = SchedulingState(self.rules)
+        state.bulkhead.hears = self._hear_fault
+        return state
+
+    def _hear_fault(self, fault: InternalFault, error: BaseException) -> None:
+        """A bug is a failed test, unless the test planted it."""
+        if not self.has_faults:
+            raise error
+        self.faults.append(fault)
 
     # --- what happens in the cluster --------------------------------------------------------------------------------
 
@@ -161,7 +175,7 @@ class World:
             self._carry_out(bind)
         self.unanswered.clear()
         self.unwritten.clear()
-        self.state = SchedulingState(self.rules)
+        self.state = self._new_state()
         self.say(StampsGuarded(guarded_since_s))
         for api_group in sorted({api_group for api_group, _ in self.pod_groups}):
             listed = tuple(each for (of, _), each in self.pod_groups.items() if of == api_group)

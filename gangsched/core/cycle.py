@@ -34,6 +34,7 @@ from gangsched.core.reserve import Ledger
 from gangsched.core.search.domains import in_domains, required_keys
 from gangsched.core.search.lacks import takes_when_empty
 from gangsched.core.work import Work
+from gangsched.model.fault import AtWork
 from gangsched.model.gang import Gang, Group, Placement, Refusal
 from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.plan import Need, Plan, Round, RoundOutcome, Unfinished, Verdict
@@ -71,6 +72,7 @@ def plan(
     looked_at: Set[str] = frozenset(),
     unfinished: Unfinished | None = None,
     cache: PlanCache | None = None,
+    at_work: AtWork | None = None,
 ) -> Plan:
     """Decide, on one ledger at monotonic second `now_s`, every group of `queue` that is not `unchanged`.
 
@@ -80,9 +82,11 @@ def plan(
     Namespaces alternate (Q4). A group that needs more work than one plan may do is returned as `unfinished`. The next
     plan receives it and continues with it, but spends half of its work on other groups. Without `reserving` no
     reservations are made, and without `preempting` no pod is preempted. `cache` comes from earlier plans on the same
-    cluster; it saves work and does not affect decisions.
+    cluster; it saves work and does not affect decisions. `at_work` says at any time which group is being decided, ""
+    between groups: whatever is raised then is its fault, and the plan is void (I10).
     """
     limits, cache = limits or Limits(), cache or PlanCache()
+    at_work = at_work or AtWork()
     work, counts = Work(), cache.counts
     ledger, totals = (Ledger(snapshot, empty=empty, policy=policy, work=work, counts=counts) for empty in (False, True))
     # The same object: any change of a claim, a volume or a class makes a new one.
@@ -117,10 +121,13 @@ def plan(
     devices = ledger.occupancy.storage.devices
 
     def decided(group: Group) -> Verdict:
+        # It may be another than the one in turn, which makes room or yields.
+        outer, at_work.group = at_work.group, group.id
         verdict = decide(whole.get(group.id, group), ledger, totals, now_s=now_s)
         # Within the group's work: a plan whose last group used up its work could not choose devices at the end.
         if devices is not None:
             devices.solve()
+        at_work.group = outer
         return verdict
 
     preemptions = PlanPreemptions.of(preempting, ledger, now_s, decided, cache.running)
@@ -135,6 +142,7 @@ def plan(
         if group.id in verdicts:
             continue  # it gave up its holds for one before it
         # 2.-5. group by group, and 6. preemption, before those behind it see the room
+        at_work.group = group.id
         if snapshot.nominated:
             # By the lowest priority of its members: nominations above it must be respected by all of them.
             ledger.respect_nominations(whole.get(group.id, group).lowest_priority, but=group.id)
@@ -145,6 +153,7 @@ def plan(
             turns.shorten(preemptions.unpaid)
             preemptions.unpaid = 0
         if not made:
+            at_work.group = ""
             continue
         verdicts |= made
         verdict = verdicts[group.id]
@@ -158,6 +167,7 @@ def plan(
         if standing is not None:
             for each in (group, *(preemptions.alike if preemptions is not None else ())):
                 verdicts[each.id] = standing.turn(each, verdicts[each.id])
+        at_work.group = ""
     left = tuple(group.id for group in ready if group.id not in verdicts)
     # 8. PostFilter, with all holders whatever the limits; groups with holds preempt if no group yields
     again = post_filter.unsettled(ordered, verdicts, ledger.table)

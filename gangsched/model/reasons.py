@@ -27,6 +27,7 @@ class Reason(StrEnum):
     UNSUPPORTED = "Unsupported"
     PREEMPTING = "Preempting"
     BACK_OFF = "BackOff"
+    INTERNAL_ERROR = "InternalError"
 
 
 class EventReason(StrEnum):

@@ -163,10 +163,10 @@ class Cluster:
         self._freed |= here
         self._all_freed |= bool(pod.claims or (here and pod.shape.constraints.anti_affinity))
 
-    def expel(self, uid: str, nodes: Iterable[str]) -> None:
-        """Remove every trace of a pod from `nodes`, and recompute the sums over their pods."""
+    def expel(self, uids: Set[str], nodes: Iterable[str]) -> None:
+        """Remove every trace of these pods from `nodes`, and recompute the sums over their pods."""
         for node in nodes:
-            left = {each: pod for each, pod in self._residents.pop(node, NOBODY).items() if each != uid}
+            left = {each: pod for each, pod in self._residents.pop(node, NOBODY).items() if each not in uids}
             self._unshown.discard(node)
             self._used.pop(node, None)
             self._overhead.pop(node, None)
@@ -183,8 +183,9 @@ class Cluster:
         for node in self._nodes:
             for pod in self.residents(node).values():
                 self._count_terms(pod, +1)
-        self.nominate(uid, None)
-        self.storage_cache.expel(uid)
+        for uid in uids:
+            self.nominate(uid, None)
+            self.storage_cache.expel(uid)
         self._stale_columns = self._stale_table = self._pods_changed = True
         self._snapshot = None
 

@@ -140,7 +140,7 @@ class EventHandlers:
 
     def _stand_in(self, pod: Pod) -> None:
         """Take a pod out, however far its change came; if it runs, a stand-in takes all room of its node (I8)."""
-        self._members.expel(pod.uid, pod.node_name)
+        self._members.expel((pod.uid,), pod.node_name)
         if pod.node_name and pod.live:
             self._members.admit(stand_in(pod.uid, pod.namespace, pod.name, pod.node_name), None)
 
@@ -222,7 +222,7 @@ class EventHandlers:
             self._members.drop(uid)
         except Exception:  # the pod is gone, so nothing is reported about it
             self._counts.set_aside += 1
-            self._members.expel(uid, node)
+            self._members.expel((uid,), node)
 
     def _helped(self, members: Iterable[Member]) -> None:
         """Something changed about the claims of these members: their groups are looked at again (semantics Q3)."""

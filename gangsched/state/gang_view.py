@@ -13,6 +13,7 @@ from gangsched.api import keys
 from gangsched.api.gang_spec import GangSpec
 from gangsched.api.problem import Problem, quoted
 from gangsched.api.sub_groups import misplaced
+from gangsched.core.messages.failing import UNKNOWN, internal_error
 from gangsched.core.queue_sort import in_member_order
 from gangsched.model.gang import Disruption, Gang, Placement, Refusal
 from gangsched.model.gpu_policy import GpuPolicy
@@ -88,6 +89,21 @@ def gang_view(record: GangRecord, policy: GpuPolicy) -> Gang:
         gang,
         indexed=record.index_problem is None and all(member.pod.index >= 0 for member in members),
         standing=tuple(sorted((member.pod.index, member.node) for member in there)),
+    )
+
+
+def stand_in_view(record: GangRecord) -> Gang:
+    """The view of a gang that cannot be read: its pods by their states, and a refusal (I10)."""
+    return Gang(
+        id=record.id,
+        plain=record.plain,
+        min_member=max(1, len(record.members)),
+        pending=tuple(member.pod for member in record.of(State.PENDING)),
+        retry=tuple(member.pod for member in record.of(State.RETRY)),
+        kept=_placements(record.of(State.KEPT)),
+        held=_placements(record.of(State.HELD)),
+        bound=len(record.of(*STARTED)),
+        uninitialised=internal_error(UNKNOWN),
     )
 
 

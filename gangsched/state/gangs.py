@@ -264,11 +264,12 @@ class GangRecord:
         spec_of = (stated, pod_group.declaration if pod_group is not None else None)
         if spec_of == self.spec_of:
             return False
-        self.spec_of = spec_of
         needs_pod_group = mark is None or mark.needs_pod_group
         spec = gang_spec(self.id, asked, pod_group, needs_pod_group=needs_pod_group, defaults=defaults)
         changed = spec != self.spec
         self.spec = spec
+        # Last: what could not be read is not known, and is read again (I10).
+        self.spec_of = spec_of
         return changed
 
     def read_run_time(self, default_s: float | None, *, ignored: bool = False) -> None:
@@ -277,7 +278,6 @@ class GangRecord:
         run_time_of = (frozenset(pod.run_time_metadata for pod in pods), of_group, default_s, ignored)
         if run_time_of == self.run_time_of:
             return
-        self.run_time_of = run_time_of
         # A thousand equal pods are one declaration; a problem is reported of the oldest of them.
         oldest: dict[keys.GangMetadata, Pod] = {}
         for pod in sorted(pods, key=lambda pod: (pod.creation_s, pod.name, pod.uid)):
@@ -290,6 +290,7 @@ class GangRecord:
         self.counted_s = self.run_time.seconds
         if ignored:
             self.counted_s = longest(run_time(enforced(stated), default_s=default_s) for stated in oldest).seconds
+        self.run_time_of = run_time_of
 
     def read_delay(self, defaults: GangDefaults) -> None:
         """Update `delay_s` of a plain pod (V28)."""

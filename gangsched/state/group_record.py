@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple, TypeAlias
 
-from gangsched.model.gang import Group, Refusal
+from gangsched.model.gang import Gang, Group, Refusal
 from gangsched.model.objects import Shape
 from gangsched.model.plan import Need, Verdict
 from gangsched.model.preemption import HeldBack, NotHelpful
@@ -68,6 +68,7 @@ class QueueCause(StrEnum):
     # It backs off, or no longer does.
     BIND_FAILED = "a bind failed"
     CLAIMS_LATE = "its claims were not bound in time"
+    INTERNAL_ERROR = "it was set aside"
     BACK_OFF_OVER = "its back-off is over"
     REGROUPED = "it was formed again"
     # It waits, or has nothing to do.
@@ -75,7 +76,7 @@ class QueueCause(StrEnum):
     NOTHING_WAITS = "none of its pods waits"
 
 
-BACKS_OFF = frozenset({QueueCause.BIND_FAILED, QueueCause.CLAIMS_LATE})
+BACKS_OFF = frozenset({QueueCause.BIND_FAILED, QueueCause.CLAIMS_LATE, QueueCause.INTERNAL_ERROR})
 ENDS_BACK_OFF = frozenset({QueueCause.BACK_OFF_OVER, QueueCause.REGROUPED})
 PARKS = frozenset({QueueCause.DECIDED, QueueCause.NOTHING_WAITS})
 WAKES = frozenset(QueueCause) - BACKS_OFF - ENDS_BACK_OFF - PARKS
@@ -176,6 +177,20 @@ class PreemptorKind(NamedTuple):
     asks: Hashable
 
 
+@dataclass(slots=True)
+class Aside:
+    """A group that is set aside because of an internal error (I10); times are monotonic seconds."""
+
+    reference: str
+    failed_s: float
+    #: When it is tried again unless it changes.
+    retry_s: float
+    #: What its gangs are while it is set aside, so that a change is noticed; None until its own changes have settled.
+    seen: tuple[Gang, ...] | None = None
+    #: It is being tried again.
+    is_trying: bool = False
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class GroupRecord:
     """The record of one group; times are monotonic seconds."""
@@ -197,6 +212,8 @@ class GroupRecord:
     #: meanwhile is recognised as outdated (B2).
     generation: int = 0
     view: Group | None = None
+    #: Since an internal error, until a plan decides it.
+    aside: Aside | None = None
     # --- what it has beside its place in the queue ---
     #: Since when it holds; the clock waits while it is nominated (T1, V16).
     clock_s: float | None = None

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from gangsched.api.gang_spec import GangSpec
 from gangsched.core import tree_choices
+from gangsched.core.messages.failing import UNKNOWN, internal_error
 from gangsched.core.stand_ins import with_all
 from gangsched.model.gang import TREE, Gang, Group, Refusal, namespace_of
 from gangsched.model.parts import Root, whole_of
@@ -22,7 +23,7 @@ from gangsched.model.reasons import Reason
 from gangsched.model.text import named
 from gangsched.model.tree import Composite, composites_of, gangs_of
 from gangsched.state.changed_gangs import ChangedGangs
-from gangsched.state.gang_view import gang_view
+from gangsched.state.gang_view import gang_view, stand_in_view
 from gangsched.state.gangs import GangRecord
 from gangsched.state.group_record import GroupRecord
 from gangsched.state.members_to_come import SiblingWorkers
@@ -73,6 +74,8 @@ class Registry:
         self._ignored: frozenset[str] = frozenset()
         #: By namespace: when room for members to come was last released without them, in epoch seconds.
         self._unused_room_s: dict[str, int] = {}
+        #: By gang or group id: what was raised while it was read, until `take_faults`.
+        self._faults: dict[str, Exception] = {}
         #: By gang, the gangs that list it, and those that name it as their parent.
         self._listed_by: dict[str, dict[str, None]] = {}
         self._named_by: dict[str, dict[str, None]] = {}
@@ -97,6 +100,11 @@ class Registry:
         """Mark a gang as changed: its view is rebuilt at the next refresh."""
         if gang_id in self.gangs:
             self._changed.add(gang_id)
+
+    def read_again(self, gang_id: str) -> None:
+        """Read a gang and form its group again at the next refresh, although nothing changed (I10)."""
+        self.touch(gang_id)
+        self._later[gang_id] = None
 
     def must_read(self, gang_id: str) -> None:
         """Read a gang before the next plan, since a member of it takes room."""
@@ -170,30 +178,43 @@ class Registry:
                 # Nor does anything else say so of why preemption did not help: a victim may be on that node (V25).
                 record.avoid, record.view, record.not_helpful = kept, None, None
         if record.view is None:
-            gangs = tuple(with_all(self._views[gang_id], self.policy) for gang_id in record.gangs)
-            if record.tree is not None and any(each.never_preempts for each in composites_of(record.tree)):
-                gangs = tuple(replace(gang, never_preempts=True) for gang in gangs)
-            pods = [pod for gang in gangs for pod in (*gang.pending, *gang.retry)]
-            pods += [placement.pod for gang in gangs for placement in (*gang.kept, *gang.held)]
-            view = Group(
-                id=record.id,
-                gangs=gangs,
-                priority=max((pod.priority for pod in pods), default=0),
-                creation_s=self._created_s(gangs),
-                broken=heals(gangs),
-                refusal=record.evictions or record.refusal,
-                # While victims end, the wait is not the gang's doing (V16).
-                clock_started_s=None if record.nomination is not None else record.clock_s,
-                yielded_to=record.yielded_to,
-                avoid=frozenset(record.avoid),
-                generation=record.generation,
-                rounds=record.rounds,
-                tree=record.tree,
-                topology=record.tree.topology if record.tree is not None else (),
-            )
-            # Once for each change: a plan asks it of all trees that are ready, of which it decides a few.
-            record.view = replace(view, minimum=tree_choices.needed(view)) if view.tree is not None else view
+            try:
+                record.view = self._made(record)
+            except Exception as error:  # of this group, whoever asks for its view (I10)
+                self._faults[group_id] = error
+                record.view = self._stand_in(record)
         return record.view
+
+    def _made(self, record: GroupRecord) -> Group:
+        gangs = tuple(with_all(self._views[gang_id], self.policy) for gang_id in record.gangs)
+        if record.tree is not None and any(each.never_preempts for each in composites_of(record.tree)):
+            gangs = tuple(replace(gang, never_preempts=True) for gang in gangs)
+        pods = [pod for gang in gangs for pod in (*gang.pending, *gang.retry)]
+        pods += [placement.pod for gang in gangs for placement in (*gang.kept, *gang.held)]
+        view = Group(
+            id=record.id,
+            gangs=gangs,
+            priority=max((pod.priority for pod in pods), default=0),
+            creation_s=self._created_s(gangs),
+            broken=heals(gangs),
+            refusal=record.evictions or record.refusal,
+            # While victims end, the wait is not the gang's doing (V16).
+            clock_started_s=None if record.nomination is not None else record.clock_s,
+            yielded_to=record.yielded_to,
+            avoid=frozenset(record.avoid),
+            generation=record.generation,
+            rounds=record.rounds,
+            tree=record.tree,
+            topology=record.tree.topology if record.tree is not None else (),
+        )
+        # Once for each change: a plan asks it of all trees that are ready, of which it decides a few.
+        return replace(view, minimum=tree_choices.needed(view)) if view.tree is not None else view
+
+    def _stand_in(self, record: GroupRecord) -> Group:
+        """The view of a group that cannot be built: it has its pods, and is refused."""
+        gangs = tuple(self._views[gang_id] for gang_id in record.gangs)
+        reference = record.aside.reference if record.aside is not None else UNKNOWN
+        return Group(id=record.id, gangs=gangs, refusal=internal_error(reference), generation=record.generation)
 
     def changed(self, group_id: str) -> None:
         """Record that the group's own record has changed (a round, its wait time, a yield)."""
@@ -247,25 +268,13 @@ class Registry:
                 self._forget(record)
                 forgotten.add(gang_id)
                 continue
-            record.read_run_time(self.defaults.expected_runtime_s, ignored=record.namespace in self._ignored)
-            if record.plain:
-                record.read_delay(self.defaults)
-            # Before the specification is read: those that it lists no more have to be regrouped, too.
-            before, spec = self._siblings(gang_id), record.spec
-            is_new = gang_id not in self._views
-            if not record.plain and record.read_spec(defaults=self.defaults):
-                self._mention(record, spec, now_s)
-                regroup |= {gang_id} | before | self._siblings(gang_id)
-                self._later |= self._concerned(gang_id)
-            # With its first pod a gang can be no parent any more, and with its last one it can (I9).
-            if record.has_pods is not bool(record.members):
-                record.has_pods = not record.has_pods
-                self._later |= self._concerned(gang_id)
-                if gang_id in self._named_by:
-                    self._later |= self._parents.around(gang_id)
-            self._views[gang_id] = self._view(record, now_s)
-            if is_new:
+            if gang_id not in self._views:
                 regroup.add(gang_id)
+            try:
+                self._read(record, regroup, now_s)
+            except Exception as error:  # the gang's own fault, whatever it is (I10)
+                self._faults[gang_id] = error
+                self._views[gang_id] = stand_in_view(record)
             changed.add(gang_id)
         # Any tenant can have ten thousand gangs list one gang, and then edit it each second.
         for gang_id in list(islice(self._later, AT_A_TIME)):
@@ -278,6 +287,33 @@ class Registry:
             self.group(group_id, now_s)  # now, in parts, rather than all of them before the next plan
         settled = {self.group_of[each] for each in self._parents.settled(now_s) if each in self.group_of}
         return Refreshed(groups | settled, gone, forgotten)
+
+    def _read(self, record: GangRecord, regroup: set[str], now_s: float) -> None:
+        """Read a changed gang; adds those that are to be grouped again to `regroup`."""
+        gang_id = record.id
+        record.read_run_time(self.defaults.expected_runtime_s, ignored=record.namespace in self._ignored)
+        if record.plain:
+            record.read_delay(self.defaults)
+        # Before the specification is read: those that it lists no more have to be regrouped, too.
+        before = self._siblings(gang_id)
+        spec = record.spec
+        if not record.plain and record.read_spec(defaults=self.defaults):
+            self._mention(record, spec, now_s)
+            regroup |= {gang_id} | before | self._siblings(gang_id)
+            self._later |= self._concerned(gang_id)
+        # With its first pod a gang can be no parent any more, and with its last one it can (I9).
+        if record.has_pods is not bool(record.members):
+            record.has_pods = not record.has_pods
+            self._later |= self._concerned(gang_id)
+            if gang_id in self._named_by:
+                self._later |= self._parents.around(gang_id)
+        self._views[gang_id] = self._view(record, now_s)
+
+    def take_faults(self) -> dict[str, Exception]:
+        """By group id, what was raised while groups were read since the last call."""
+        faults, self._faults = self._faults, {}
+        # A gang that could not be read is in a group by now, if only in one of its own.
+        return {self.group_of.get(each, each): error for each, error in faults.items()}
 
     def _view(self, record: GangRecord, now_s: float) -> Gang:
         record.note_whose(self._names)
@@ -368,7 +404,11 @@ class Registry:
             elif gang_id in trees:
                 self.group_of[gang_id] = trees[gang_id]
             else:
-                formed = self._formed(record, former.get(gang_id))
+                try:
+                    formed = self._formed(record, former.get(gang_id))
+                except Exception as error:  # of this gang (I10): the others of its group wait for it
+                    self._faults[gang_id] = error
+                    formed = self._alone(record)
                 self.group_of[gang_id] = formed.id
                 if formed.tree is not None:
                     trees |= dict.fromkeys(formed.gangs, formed.id)
@@ -393,6 +433,16 @@ class Registry:
             if former is not None:
                 group.clock_s, group.avoid = former.clock_s, dict(former.avoid)
         group.refusal, group.accused, group.tree = refusal, accused, tree
+        return group
+
+    def _alone(self, record: GangRecord) -> GroupRecord:
+        """A group of its own for a gang whose group cannot be formed."""
+        group = self.groups.get(record.id)
+        if group is None:
+            group = self.groups[record.id] = GroupRecord(id=record.id, gangs=(record.id,))
+        elif group.gangs != (record.id,):
+            group.regroup((record.id,))
+        group.refusal, group.accused, group.tree = internal_error(UNKNOWN), (), None
         return group
 
     def _resolve(self, record: GangRecord) -> tuple[tuple[str, ...], Refusal | None, tuple[str, ...], Composite | None]:

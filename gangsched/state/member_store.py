@@ -208,23 +208,37 @@ class MemberStore:
             self._tell_gone(uid)
         return member
 
-    def expel(self, uid: str, *nodes: str) -> None:
-        """Remove a member whose change failed halfway, and rebuild every index without it (I8).
+    def expel(self, uids: Iterable[str], *nodes: str) -> None:
+        """Remove members whose change failed halfway, and rebuild every index without them (I8, I10).
 
-        `nodes` are the nodes on which the change may have put it.
+        `nodes` are the nodes on which the change may have put them.
         """
-        member = self._members.pop(uid, None)
-        if member is not None:
-            nodes = (*nodes, member.node)
+        uids, where = frozenset(uids), set(nodes)
+        for uid in uids:
+            member = self._members.pop(uid, None)
+            if member is None:
+                continue
+            where.add(member.node)
             gang = self._registry.gangs.get(member.gang)
             if gang is not None:
                 gang.members.pop(uid, None)
                 self._registry.touch(gang.id)
-        self._cluster.expel(uid, {node for node in nodes if node})
+        self._cluster.expel(uids, where - {""})
         # How far the change came is unknown, so nothing can be counted back; all is counted again.
         self._priorities = Counter(each.pod.priority for each in self._members.values() if each.node)
         self._waiting = Counter(each.pod.priority for each in self._members.values() if each.state in WAITS)
-        self._tell_gone(uid)
+        for uid in uids:
+            self._tell_gone(uid)
+
+    def restart(self, members: Iterable[Member], *nodes: str) -> None:
+        """Begin again with these members as after a restart, knowing only what the API server shows (I10).
+
+        `nodes` are as for `expel`. No bind of theirs may be under way.
+        """
+        again = list(members)
+        self.expel([member.pod.uid for member in again], *nodes)
+        for member in again:
+            self.admit(member.pod, self._registry.gangs.get(member.gang))
 
     # --- what we decide, and how our orders end ---------------------------------------------------------------------
 

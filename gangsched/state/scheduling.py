@@ -9,11 +9,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 
+from msgspec import structs
+
+from gangsched.core.filter.count_cache import CountCache
 from gangsched.core.plan_cache import PlanCache
+from gangsched.core.preemption.columns import PodTableCache
 from gangsched.core.reserve import Ledger
+from gangsched.model.fault import FaultPlace
 from gangsched.model.gang import Group
-from gangsched.model.plan import Plan, PlanInput
+from gangsched.model.plan import Plan, PlanInput, Verdict
 from gangsched.model.protocol import (
     Action,
     BindFailed,
@@ -27,12 +33,13 @@ from gangsched.model.protocol import (
     Report,
 )
 from gangsched.model.snapshot import Snapshot
+from gangsched.state.bulkhead import Bulkhead
 from gangsched.state.claim_binding import ClaimBinding
 from gangsched.state.cluster import Cluster
 from gangsched.state.committer import Committer
 from gangsched.state.event_handlers import EventHandlers
-from gangsched.state.group_record import QueueCause
-from gangsched.state.groups import Registry
+from gangsched.state.group_record import GroupRecord, QueueCause
+from gangsched.state.groups import Refreshed, Registry
 from gangsched.state.holds import Holds
 from gangsched.state.member_store import MemberStore
 from gangsched.state.members import STARTED, State
@@ -53,6 +60,8 @@ from gangsched.state.unfinished import UnfinishedLook
 
 LATE_CLAIMS_S, LATE_CLAIMS_LONGEST_S = 30.0, 600.0
 """When a group whose claims took too long is planned again, doubling: it kept room from others for 10 minutes."""
+PLACED = frozenset({State.HELD, State.WAITING_FOR_CLAIMS, State.BINDING})
+"""The states in which a commit leaves what it places."""
 ANSWERS = (Bound, BindGone, BindFailed, ClaimsWritten)
 
 
@@ -101,6 +110,18 @@ class SchedulingState:
         self.preemptions = Preemptions(
             self.members, self.cluster, self.registry, self.queue, self.reports, self.disruption_budgets, rules
         )
+        self.bulkhead = Bulkhead(
+            self.registry,
+            self.queue,
+            self.members,
+            self.holds,
+            self.preemptions,
+            self.reservations,
+            self.reports,
+            self.pending,
+        )
+        self.pending.fails = self.bulkhead.count_failed
+        self.reports.fails = self.bulkhead.report_failed
         self.start_check = StartCheck(self.members, self.cluster, self.registry)
         self._keeping: set[str] = set()
         self.batches = Batches(self.registry, self.reservations.rank)
@@ -115,11 +136,35 @@ class SchedulingState:
     def apply(self, message: Message, *, now_s: float) -> tuple[RecordEvent, ...]:
         """Apply one message; return Events that must be written regardless of later plans."""
         self.start_check.forget()
+        try:
+            return self._apply(message, now_s)
+        except Exception as error:  # of objects, `_event_handlers` knows better what to do (I8)
+            about = ""
+            if isinstance(message, ANSWERS):
+                about = self._answer_again(message)
+            self.bulkhead.message_failed(error, about, now_s)
+            return ()
+
+    def _apply(self, message: Message, now_s: float) -> tuple[RecordEvent, ...]:
         if isinstance(message, ANSWERS):
             return self._answer(message, now_s)
         if isinstance(message, PreemptionAnswer):
             return self.preemptions.answer(message, now_s)
         return self._event_handlers.apply(message, now_s=now_s)
+
+    def _answer_again(self, answer: Outcome | ClaimsWritten) -> str:
+        """Take what an answer says from the start, because it was applied in an unknown part; return whose group it is
+        about (I10).
+        """
+        member = self.members.get(answer.uid)
+        if member is None:
+            return ""
+        # The watch may not show the node yet, and the pod takes room there from now on.
+        if isinstance(answer, Bound):
+            member.pod = structs.replace(member.pod, node_name=answer.node)
+        nodes = (answer.node,) if not isinstance(answer, ClaimsWritten) else ()
+        self.members.restart((member,), *nodes)
+        return self.registry.group_of.get(member.gang, "")
 
     def _answer(self, answer: Outcome | ClaimsWritten, now_s: float) -> tuple[RecordEvent, ...]:
         """An order of ours is carried out, or not."""
@@ -158,39 +203,65 @@ class SchedulingState:
         turns; it is False while a plan that may use this room awaits its commit. See `Registry.refresh` for `most` and
         `most_new`.
         """
+        self.bulkhead.look(now_s)
         # First: the room that it gives back is freed room for all that follows.
         self._release_kept(now_s)
         if in_turn and self._event_handlers.sub_groups.is_behind:
             self._event_handlers.assign(now_s)
         refreshed = self.registry.refresh(now_s, most, most_new=most_new)
-        gone = refreshed.gone.keys()
-        changed = [self.registry.groups[group_id] for group_id in refreshed.changed]
-        self.pending.changed((*changed, *refreshed.gone.values()))
-        # Some in each refresh, so that a scrape of the metrics has little left to count.
-        self.pending.catch_up()
+        self._drop_groups(refreshed)
+        self._follow_groups(refreshed, now_s)
+        self.bulkhead.take_suspects(now_s)
+        follow_room = partial(self._follow_room, refreshed.changed, now_s, in_turn=in_turn)
+        self.bulkhead.run(FaultPlace.REFRESH, follow_room, None, now_s)
+
+    def _drop_groups(self, refreshed: Refreshed) -> None:
+        """Forget the groups that are gone."""
+        self.pending.changed(refreshed.gone.values())
         for group in refreshed.gone.values():
             self.queue.drop(group)
+            self.bulkhead.gone(group)
             self.preemptions.gone(group)
             self.holds.gone(group)
             self.reports.reservations.gone(group)
-        self._unfinished.forget(refreshed.changed | gone)
+        self.reservations.gone(refreshed.gone)
+        self._unfinished.forget(refreshed.changed | refreshed.gone.keys())
         self.preemptions.running.forget(refreshed.forgotten)
+
+    def _follow_groups(self, refreshed: Refreshed, now_s: float) -> None:
+        """Follow the groups that changed; one that raises is set aside."""
+        changed = [self.registry.groups[group_id] for group_id in refreshed.changed]
+        self.pending.changed(changed)
+        # Some in each refresh, so that a scrape of the metrics has little left to count.
+        self.pending.catch_up()
         of_groups = (group.gangs for group in changed)
         self.coming.changed(refreshed.forgotten.union(*of_groups))
         idle = self._idle(refreshed.changed, now_s) if self.holds.any_yielded else set()
-        self.holds.end_yields(gone | idle)
+        self.holds.end_yields(refreshed.gone.keys() | idle)
         for group in changed:
-            self.holds.follow(group, now_s)
-            self.waits.changed(group, map(self.registry.view, group.gangs), now_s)
-            self.preemptions.changed(group)
-            if group.verdict is None:
-                self.queue.forgive(group.id)  # else there would be nothing to tell its members meanwhile
-            if self.registry.awaits_pod_group(group.id):
-                continue  # nothing is reported while its PodGroup may still arrive
-            self.queue.activate(group.id, QueueCause.CHANGED)
-            self.reports.note(group.id, now_s)
+            try:
+                self._follow_group(group, now_s)
+            except Exception as error:
+                self.bulkhead.set_aside(group.id, error, FaultPlace.REFRESH, now_s)
         self.reservations.changed({group.id: group for group in changed})
-        self.reservations.gone(refreshed.gone)
+        for group_id, raised in self.registry.take_faults().items():
+            self.bulkhead.set_aside(group_id, raised, FaultPlace.REFRESH, now_s)
+
+    def _follow_group(self, group: GroupRecord, now_s: float) -> None:
+        self.holds.follow(group, now_s)
+        self.waits.changed(group, map(self.registry.view, group.gangs), now_s)
+        self.preemptions.changed(group)
+        if not self.bulkhead.changed(group, now_s):
+            return
+        if group.verdict is None:
+            self.queue.forgive(group.id)  # else there would be nothing to tell its members meanwhile
+        if self.registry.awaits_pod_group(group.id):
+            return  # nothing is reported while its PodGroup may still arrive
+        self.queue.activate(group.id, QueueCause.CHANGED)
+        self.reports.note(group.id, now_s)
+
+    def _follow_room(self, changed: set[str], now_s: float, *, in_turn: bool) -> None:
+        """Wake the groups that freed room, or what else changed in the cluster, may help."""
         self.preemptions.holding_back.look(now_s)
         self.preemptions.nominations.follow()
         # Once for all who ask, as taking resets it.
@@ -207,7 +278,7 @@ class SchedulingState:
         moved = self.cluster.take_moved()
         self.coming.look(moved)
         self.holds.look(freed, moved, now_s)
-        self._look_at_preemptors(freed | moved, refreshed.changed, now_s)
+        self._look_at_preemptors(freed | moved, changed, now_s)
         if freed or pods_changed:
             self.reservations.cluster_changed(
                 freed, self.holds.without(self._open_room()), now_s, evicting=self.overdue.heads
@@ -269,6 +340,7 @@ class SchedulingState:
                 groups.append(group)
             else:
                 self.queue.park(group_id, (), cause=QueueCause.NOTHING_WAITS)
+                self.bulkhead.decided(self.registry.groups[group_id])
                 self.reservations.left(group_id)
                 if not any(gang.bound for gang in group.gangs):
                     self.registry.groups[group_id].verdict = None  # its texts about members do not apply without them
@@ -319,6 +391,13 @@ class SchedulingState:
         """Results of earlier plans of this state, for the next one."""
         return PlanCache(self.cluster.counts, self.preemptions.running.cache, self.reservations.cache)
 
+    def plan_failed(self) -> None:
+        """Drop what a plan that raised may have left half written: its caches, and the progress of earlier plans."""
+        self.cluster.counts = CountCache()
+        self.preemptions.running.cache = PodTableCache()
+        self.reservations.cache.clear()
+        self._unfinished = UnfinishedLook()
+
     def glance_cache(self) -> PlanCache:
         """Results of earlier plans for the next plan of `glance_input`; reservations are not cached."""
         return PlanCache(self.cluster.counts, self.preemptions.running.cache)
@@ -341,21 +420,28 @@ class SchedulingState:
         told_on = self._open_room(snapshot)
         for verdict in plan.verdicts:
             group = self.registry.groups.get(verdict.group)
-            changed = group is None or group.generation != verdict.generation
-            if group is None or changed or not (newest is None or self._committer.still_fits(verdict, newest, told_on)):
+            if group is None:
                 newest = newest if newest is not None else self._newest()
-            else:
-                actions += self._committer.commit(group, verdict, told_on, now_s)
-                actions += self.preemptions.planned(group, verdict, now_s)
-                self.pending.changed((group,))
-                if not verdict.moves:
-                    told[group.id] = group.generation
-                if plan.reservations is not None:
-                    self.overdue.committed(verdict, (*self.reservations.standing, *plan.reservations.standing))
-                    self.reservations.settled(verdict, now_s)
+                continue
+            try:
+                if self._may_commit(group, verdict, newest, told_on):
+                    actions += self._commit(group, verdict, plan, told_on, now_s)
+                    if not verdict.moves:
+                        told[group.id] = group.generation
+                else:
+                    newest = newest if newest is not None else self._newest()
+            except Exception as error:  # the group's own fault (I10)
+                self._undo(verdict)
+                self.bulkhead.set_aside(group.id, error, FaultPlace.COMMIT, now_s)
+                newest = self._newest()
             # Later verdicts of this plan rested on one that was dropped, or on a snapshot that is outdated.
-            if group is not None and newest is not None:
+            if newest is not None:
                 self.queue.activate(verdict.group, QueueCause.NOT_COMMITTED)
+        self.bulkhead.run(FaultPlace.COMMIT, lambda: self._follow_plan(plan, told, now_s), None, now_s)
+        return [*actions, *self.bulkhead.take_actions()]
+
+    def _follow_plan(self, plan: Plan, told: dict[str, int], now_s: float) -> None:
+        """Follow a plan whose verdicts are committed; `told` are groups that only got another message."""
         looked_at = {*plan.begun, *(verdict.group for verdict in plan.verdicts)}
         self._looked_at = self._looked_at | looked_at if plan.left else set()
         if (missed := self._unfinished.goes_on(plan.unfinished, told)) is not None:
@@ -368,7 +454,32 @@ class SchedulingState:
             self.reservations.take(plan.reservations, now_s)
             self.reports.reserved(plan.reservations, now_s=now_s, wall_s=self.reservations.wall_s(now_s))
         self.preemptions.nominations.follow()
+
+    def _may_commit(self, group: GroupRecord, verdict: Verdict, newest: Ledger | None, told_on: Snapshot) -> bool:
+        """Whether nothing changed that the verdict depends on (B2)."""
+        if group.generation != verdict.generation:
+            return False
+        return newest is None or self._committer.still_fits(verdict, newest, told_on)
+
+    def _commit(
+        self, group: GroupRecord, verdict: Verdict, plan: Plan, told_on: Snapshot, now_s: float
+    ) -> list[Action]:
+        """Apply one verdict; return the actions that carry it out."""
+        actions = [*self._committer.commit(group, verdict, told_on, now_s)]
+        actions += self.preemptions.planned(group, verdict, now_s)
+        self.pending.changed((group,))
+        if plan.reservations is not None:
+            self.overdue.committed(verdict, (*self.reservations.standing, *plan.reservations.standing))
+            self.reservations.settled(verdict, now_s)
+        self.bulkhead.decided(group)
         return actions
+
+    def _undo(self, verdict: Verdict) -> None:
+        """Take back a verdict of which an unknown part was applied; none of its actions is carried out."""
+        placements = (*verdict.binds, *verdict.holds)
+        found = (self.members.get(each.pod.uid) for each in placements)
+        placed = [each for each in found if each is not None and each.state in PLACED]
+        self.members.restart(placed, *(each.node for each in placements))
 
     def _newest(self) -> Ledger:
         return Ledger(self.cluster.snapshot(), counts=self.cluster.counts)
@@ -379,6 +490,10 @@ class SchedulingState:
         """Time at which a turn is due without a message; without `reporting`, reports are ignored."""
         if self.registry.is_behind or self._event_handlers.sub_groups.is_behind:
             return now_s
+        if self.bulkhead.is_paused(now_s):
+            return self.bulkhead.pause.until_s
+        if self.bulkhead.is_behind:
+            return now_s
         clocks = (at_s for _, at_s in self.holds.expiries(now_s))
         kept = (
             member.keeps_until_s
@@ -386,7 +501,7 @@ class SchedulingState:
             for member in self.registry.gangs[gang_id].of(State.KEPT)
         )
         parts = (self.registry, self.queue, self.claims, self.preemptions, self.reservations, self.overruns)
-        others = (self.overdue, self.coming, *((self.reports,) if reporting else ()))
+        others = (self.overdue, self.coming, self.bulkhead, *((self.reports,) if reporting else ()))
         known = (*(part.next_deadline_s() for part in (*parts, *others)), *clocks, *kept)
         return min((deadline for deadline in known if deadline is not None), default=None)
 

@@ -248,6 +248,14 @@ class Nominations:
             return self._end(record, Result.EXPIRED if record.expired else Result.LOST, now_s)
         return self._evict(record, now_s) if record.stage is Stage.PREPARED and not record.lost else []
 
+    def give_up(self, group: GroupRecord, verdict: Verdict, now_s: float) -> list[Action]:
+        """End the nomination of a group that is set aside (I10)."""
+        record = self._of_group.get(group.id)
+        if record is None:
+            return []
+        self._lose(record, verdict.told.message)
+        return self.planned(group, verdict, now_s)
+
     def _follow(self, record: NominationRecord, now_s: float) -> list[Action]:
         """Follow changes of the group, and those who left for it."""
         group = self._registry.groups.get(record.group)

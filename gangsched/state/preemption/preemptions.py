@@ -222,6 +222,14 @@ class Preemptions:
         elif found.why is Obstacle.BACK_OFF:
             self._queue.wake_at(group.id, group.nominates_at_s if group.nominates_at_s is not None else now_s)
 
+    def set_aside(self, group: GroupRecord, verdict: Verdict, now_s: float) -> list[Action]:
+        """End the nomination of a group that is set aside, and what it holds others back from (I10)."""
+        self._queue.preemptors.left(group)
+        self.holding_back.end(group, started=False)
+        self._lowest.discard(group)
+        group.is_lowest, group.not_helpful = False, None
+        return self.nominations.give_up(group, verdict, now_s)
+
     def answer(self, answer: PreemptionAnswer, now_s: float) -> tuple[RecordEvent, ...]:
         """Apply an answer of the API server; return Events that must be written regardless of later plans."""
         match answer:

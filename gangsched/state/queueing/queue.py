@@ -120,6 +120,21 @@ class Queue:
         if delay_s := self._longer(record, QueueCause.CLAIMS_LATE, now_s, first_s, longest_s):
             self._back_off_until(record, now_s + delay_s)
 
+    def set_aside(self, group: str, until_s: float) -> None:
+        """Plan a group whose plan failed no more before `until_s`, or before it is forgiven."""
+        record = self._groups[group]
+        # First, so that no plan gets it whatever the rest raises.
+        self._become(record, QueueCause.INTERNAL_ERROR)
+        self._back_off_until(record, until_s)
+        self._wake_at.drop(group)
+        self.parked.remove(record)
+        self.preemptors.remove(record)
+
+    def wake_all(self) -> None:
+        """Activate every parked group, because events that would have woken some of them may be lost."""
+        for group in list(self.parked.groups):
+            self.activate(group, QueueCause.SAFETY_NET)
+
     def _longer(self, group: GroupRecord, cause: QueueCause, now_s: float, first_s: float, longest_s: float) -> float:
         """The next delay of a group; 0 if it backs off already."""
         self.activate(group.id, cause)

@@ -8,7 +8,7 @@ restart the wait begins with the first list.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from gangsched.model.gang import Gang
@@ -72,6 +72,8 @@ class PendingCount:
         self._registry = registry
         self._sum = Pending()
         self._changed: set[GroupRecord] = set()
+        #: Receives a group that could not be counted, and the exception.
+        self.fails: Callable[[str, Exception], None] = _raise
 
     def changed(self, groups: Iterable[GroupRecord]) -> None:
         """Record groups that changed or are gone, for a recount."""
@@ -83,7 +85,12 @@ class PendingCount:
         for _ in range(min(most, len(self._changed))):
             group = self._changed.pop()
             # By identity: a group that was formed again under the same id has another record, which counts for itself.
-            parts = parts_of(registry, group) if registry.groups.get(group.id) is group else ()
+            parts: tuple[PendingPart, ...] = ()
+            try:
+                if registry.groups.get(group.id) is group:
+                    parts = parts_of(registry, group)
+            except Exception as error:  # of this group; the others are counted (I10)
+                self.fails(group.id, error)
             if parts == group.counted:
                 continue
             for part in group.counted:
@@ -96,6 +103,10 @@ class PendingCount:
         """Waiting gangs and pods as of the last refresh and commit."""
         self.catch_up(len(self._changed))
         return self._sum
+
+
+def _raise(group_id: str, error: Exception) -> None:
+    raise error
 
 
 def parts_of(registry: Registry, group: GroupRecord) -> tuple[PendingPart, ...]:

@@ -8,10 +8,11 @@ never change a decision. The texts come from `conditions`, `status` and `gang_ev
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from gangsched.api.timestamps import parse_timestamp
+from gangsched.core.messages.failing import internal_error
 from gangsched.model.gang import Gang
 from gangsched.model.objects import Pod, PodGroup
 from gangsched.model.plan import Verdict
@@ -21,7 +22,7 @@ from gangsched.model.reservation import Reservations
 from gangsched.state.gangs import GangRecord
 from gangsched.state.group_record import GroupRecord
 from gangsched.state.groups import Registry
-from gangsched.state.members import UNDER_WAY, Member
+from gangsched.state.members import UNDER_WAY, Member, State
 from gangsched.state.reporting import composites
 from gangsched.state.reporting.conditions import FACTS_S, PodCondition, pod_conditions
 from gangsched.state.reporting.gang_events import LASTING, gang_ref, lasting, pod_ref
@@ -62,6 +63,8 @@ class Reports:
         self._settle_s = rules.settle_s
         self._due = Timers()
         self.reservations = ReservationReports(rules.reservations, groups)
+        #: Receives the group whose report raised, the exception and the time.
+        self.fails: Callable[[str, Exception, float], None] = _raise
 
     def reserved(self, reservations: Reservations, *, now_s: float, wall_s: float) -> None:
         """Record the reservations after a plan; changes are reported once they have lasted for a while."""
@@ -95,7 +98,11 @@ class Reports:
         while left > 0 and (group_id := self._due.take_next(until_s)) is not None:
             group = registry.groups.get(group_id)
             if group is not None:
-                reports += self._group(group, registry, moment)
+                try:
+                    reports += list(self._group(group, registry, moment))
+                except Exception as error:  # of this group (I10)
+                    self.fails(group_id, error, now_s)
+                    reports += _plain_reports(group, registry)
                 # Charged afterwards, so that a gang of more pods than one turn looks at is reported, too.
                 left -= sum(LOOKS_PER_GANG + len(registry.gangs[gang_id].members) for gang_id in group.gangs)
         return reports
@@ -265,6 +272,23 @@ class Reports:
             return
         writer.reported.status = WrittenStatus(of.uid, wanted, moment.now_s)
         yield SetPodGroupStatus(of.api_group, of.version, of.namespace, of.object_name, of.uid, wanted, urgent=urgent)
+
+
+def _raise(group_id: str, error: Exception, now_s: float) -> None:
+    raise error
+
+
+def _plain_reports(group: GroupRecord, registry: Registry) -> Iterator[Report]:
+    """What is told of a group whose report cannot be made: that it is set aside, from its pods alone (I10)."""
+    if group.aside is None:
+        return
+    told = internal_error(group.aside.reference)
+    for record in (registry.gangs[each] for each in group.gangs if each in registry.gangs):
+        for pod in (each.pod for each in record.of(State.PENDING, State.RETRY, State.KEPT)):
+            yield SetPodCondition(pod.uid, pod.namespace, pod.name, told.reason.value, told.text)
+        ref = gang_ref(record)
+        if ref is not None:
+            yield RecordEvent(ref, told.reason.value, told.text, warning=True)
 
 
 def _written(writer: GangRecord, of: PodGroup) -> WrittenStatus | None:

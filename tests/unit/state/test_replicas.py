@@ -65,7 +65,7 @@ def test_a_pod_that_is_set_aside_counts_nowhere() -> None:
     cluster.occupy(replica("x"), "a")
     other = builders.pod("other", uid="other", controller_uid="x", controller_kind="StatefulSet")
     cluster.occupy(other, "a")
-    cluster.expel("u", ["a"])
+    cluster.expel({"u"}, ["a"])
     assert cluster.snapshot().pods_by_node.peers.counts == {"x": {"a": 1}}
 
 
