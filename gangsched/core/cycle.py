@@ -266,7 +266,7 @@ def decide(group: Group, ledger: Ledger, totals: Ledger, *, now_s: float) -> Ver
     if ended is not None:
         return ended
     # 3. PreFilter and 4. the round, for the gangs that need a minimum.
-    needing = [gang for gang in group.gangs if not gang.free_running]
+    needing = [_with_first(gang, group) for gang in group.gangs if not gang.free_running]
     verdict = _refuse(group)
     if verdict is None and any(gang.pending or gang.held for gang in needing):
         verdict = _round(group, needing, ledger, totals)
@@ -282,6 +282,13 @@ def decide(group: Group, ledger: Ledger, totals: Ledger, *, now_s: float) -> Ver
     if verdict is None:
         return _alone(group, ready, trial, notes)
     return _with_alone(verdict, ready, free_running, trial, notes)
+
+
+def _with_first(gang: Gang, group: Group) -> Gang:
+    """The gang; without a minimum and siblings, it needs its first member if that decides the domain of the others."""
+    if gang.min_member or len(group.gangs) > 1 or not any(required_keys(group)):
+        return gang
+    return replace(gang, min_member=1)
 
 
 def _end_holds(group: Group, ledger: Ledger, *, now_s: float) -> Verdict | None:

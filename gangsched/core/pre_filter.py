@@ -60,16 +60,21 @@ def not_ready(gang: Gang) -> Refusal | None:
     return None
 
 
-def waiting_short(gangs: Sequence[Gang]) -> tuple[tuple[str, Refusal], ...]:
-    """Refusals of all `gangs` if one of them could not be permitted even if all its pending members fitted.
+def cannot_start(gang: Gang) -> Refusal | None:
+    """Why a gang cannot start, whatever room there is; None if it can.
 
     The quorum of P1 counts bound members, but Permit may not count them (B1). In that case members are missing, and
     more room would not help (E1).
     """
-    lacks = {gang.id: missing(gang, len(gang.pending)) for gang in gangs}
-    return _of_each(
-        gangs, {each.id: placing.waiting_for_more(each, lacks[each.id]) for each in gangs if lacks[each.id]}
-    )
+    if (why := not_ready(gang)) is not None:
+        return why
+    lack = missing(gang, len(gang.pending))
+    return placing.waiting_for_more(gang, lack) if lack else None
+
+
+def waiting_short(gangs: Sequence[Gang]) -> tuple[tuple[str, Refusal], ...]:
+    """Refusals of all `gangs`, which are ready, if one of them cannot start."""
+    return _of_each(gangs, {gang.id: why for gang in gangs if (why := cannot_start(gang)) is not None})
 
 
 def _of_each(gangs: Sequence[Gang], own: Mapping[str, Refusal]) -> tuple[tuple[str, Refusal], ...]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain, combinations_with_replacement, islice
 
 from gangsched.core.messages import placing
-from gangsched.core.pre_filter import not_ready
+from gangsched.core.pre_filter import cannot_start
 from gangsched.core.search.openings import ways
 from gangsched.core.work import OutOfWork, Work
 from gangsched.model.gang import Gang, Group, Refusal
@@ -44,6 +44,7 @@ class TreeParts:
     work: Work
     hopeless: Callable[[Gang], Refusal | None] | None = None
     gangs: dict[str, Gang] = field(default_factory=dict)
+    declared: dict[str, Gang] = field(default_factory=dict)
     placed: set[str] = field(default_factory=set)
     is_cut: bool = False
     also_one: bool = False
@@ -53,8 +54,9 @@ class TreeParts:
     _made: dict[str, list[Part]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Index the gangs by id."""
-        self.gangs.update((gang.id, gang) for gang in self.group.gangs)
+        """Index the gangs by id: as they are, and as a decision changes them."""
+        self.declared.update((gang.id, gang) for gang in self.group.gangs)
+        self.gangs.update(self.declared)
 
     # --- which have started, and which may start ---------------------------------------------------------------------
 
@@ -82,7 +84,7 @@ class TreeParts:
         """Why a part that has not started is not ready; None if it is ready."""
         name = part_id(part)
         if name not in self._unready:
-            self._unready[name] = not_ready(self.gangs[part]) if isinstance(part, str) else self.missing(part)
+            self._unready[name] = cannot_start(self.gangs[part]) if isinstance(part, str) else self.missing(part)
         return self._unready[name]
 
     def missing(self, composite: Composite) -> Refusal | None:
@@ -96,7 +98,7 @@ class TreeParts:
 
     def _order(self, part: Part) -> tuple[bool, int, int, int, str]:
         """Those with bound members first, then by priority, age and number."""
-        gangs, name = [self.gangs[each] for each in gangs_of(part)], part_id(part)
+        gangs, name = [self.declared[each] for each in gangs_of(part)], part_id(part)
         priority = max((pod.priority for gang in gangs for pod in gang.pending), default=0)
         age = min((pod.creation_s for gang in gangs for pod in gang.pending), default=0)
         return not any(gang.bound for gang in gangs), -priority, age, len(name), name

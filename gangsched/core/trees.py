@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import TypeAlias
+from functools import cached_property, partial
+from typing import TypeAlias, TypeVar
 
 from gangsched.core.messages import placing
 from gangsched.core.permit import permitted
@@ -27,6 +27,7 @@ from gangsched.model.objects import Pod
 from gangsched.model.plan import Need, Verdict
 from gangsched.model.tree import Composite, Part, composites_of, gangs_of, parents_of, part_id
 
+T = TypeVar("T")
 Decide: TypeAlias = Callable[[Group], Verdict]
 Made: TypeAlias = tuple[Verdict, Sequence[Gang]]
 """The verdict on some gangs."""
@@ -70,7 +71,30 @@ class TreeDecision:
     @cached_property
     def children(self) -> TreeParts:
         """The tree's children: those that have started, those that are ready, and the different choices among them."""
-        return TreeParts(self.group, self.ledger.work, self._hopeless)
+        parts = TreeParts(self.group, self.ledger.work, self._hopeless)
+        for gang in self.group.gangs:
+            needed = self._enough(gang)
+            if len(needed) < len(gang.pending):
+                parts.gangs[gang.id] = replace(gang, pending=needed)
+        return parts
+
+    def _enough(self, gang: Gang) -> tuple[Pod, ...]:
+        """Pending members among which a start may choose: of those that are alike, no more than are needed.
+
+        With hundreds of others, a plan would spend its work on members that are placed after the minimum anyway.
+        """
+        need = _need(gang)
+        if not _has_surplus(gang) or len(gang.pending) <= need or any(pod.claims for pod in gang.pending):
+            return gang.pending
+        alike = self.ledger.occupancy.equivalence(gang.pending)
+        found: Counter[object] = Counter()
+        chosen = []
+        for pod in gang.pending:
+            key = alike(pod)
+            found[key] += 1
+            if found[key] <= need:
+                chosen.append(pod)
+        return tuple(chosen)
 
     @cached_property
     def _parents(self) -> dict[str, Composite]:
@@ -91,12 +115,12 @@ class TreeDecision:
         try:
             # First what has started and lost members: it holds room that is of no use without them.
             for gang in short:
-                self._place(gang)
+                self._whole_or_not(partial(self._place, gang))
             for composite in [*composites_of(self.tree)][1:]:
                 if children.has_started(composite):
-                    self._start(composite)
+                    self._whole_or_not(partial(self._start, composite))
             # Before members above minimums, which could take the room that another child needs to start.
-            refused = self._start(self.tree)
+            refused = self._whole_or_not(partial(self._start, self.tree))
             whole = [gang for gang in started if gang not in short]
             served = {each.pod.uid for made in self.made for each in (*made.binds, *made.holds)}
             # Others are evicted for members that are needed, so what is nominated for those is not used for these.
@@ -104,13 +128,22 @@ class TreeDecision:
                 if refused is None:
                     self._start_others(self.tree)
                 for gang in (*whole, *self.above):
-                    self._place(gang)
+                    self._whole_or_not(partial(self._place, gang, is_surplus=True))
         except OutOfWork:
             # Nothing was placed: the caller keeps the progress and goes on in the next plan.
             if not any(each.binds for each in self.made):
                 raise
             # The next plan decides the rest: the group has changed.
         return self._merged(refused)
+
+    def _whole_or_not(self, act: Callable[[], T]) -> T:
+        """Run `act`, which places some parts that start together. Out of work, none of them is placed."""
+        checkpoint = self.ledger.checkpoint()
+        try:
+            return act()
+        except OutOfWork:
+            self.ledger.rollback(checkpoint)
+            raise
 
     # --- which children start ---------------------------------------------------------------------------------------
 
@@ -127,9 +160,9 @@ class TreeDecision:
         """Place the children above a composite's minimum, each as a whole and in order, then those inside them."""
         for child in self.children.ready(composite):
             if not isinstance(child, str):
-                self._start(child)
+                self._whole_or_not(partial(self._start, child))
             elif child not in self.told:
-                self._place(self.children.gangs[child])
+                self._whole_or_not(partial(self._place, self.children.gangs[child]))
         for child in composite.children:
             if isinstance(child, Composite) and not self.children.lack(child):
                 self._start_others(child)
@@ -149,6 +182,8 @@ class TreeDecision:
             self._of_choice.clear()
             found = self._fit(f"{composite.id} choice {number}", chosen)
             if not isinstance(found, Verdict):
+                # For all at once: out of work between two of them would start one without the other.
+                self.ledger.work.charge(sum(len(verdict.binds) for verdict, _ in found))
                 for verdict, gangs in found:
                     self._keep(verdict, gangs)
                     self.children.placed.update(gang.id for gang in gangs)
@@ -357,42 +392,54 @@ class TreeDecision:
         self.ledger.rollback(checkpoint)
         return None
 
-    def _place(self, gang: Gang) -> None:
-        """Decide a gang by itself, if any of it waits."""
-        if gang.waiting:
-            verdict = self._part(f"gang {gang.id} {gang.satisfied}", (gang.id,))
-            if _starts((gang,), verdict):
-                self.children.placed.add(gang.id)
+    def _place(self, gang: Gang, *, is_surplus: bool = False) -> None:
+        """Decide a gang by itself, if any of it waits; `is_surplus` if all minimums are placed."""
+        if not self.children.declared[gang.id].waiting:
+            return
+        verdict = self._part(f"gang {gang.id} {gang.satisfied} {is_surplus}", (gang.id,))
+        self.ledger.work.charge(len(verdict.binds))
+        if _starts((gang,), verdict):
+            self.children.placed.add(gang.id)
+        if is_surplus:
+            self._take(verdict, (gang,))
+        else:
             self._keep(verdict, (gang,))
 
     def _keep(self, verdict: Verdict, gangs: Sequence[Gang]) -> None:
-        """Take a verdict without the members above minimums: their room is free until all minimums are placed."""
-        self.ledger.work.charge(len(verdict.binds))
-        own = dict(verdict.gangs)
-        self.told |= {gang.id: own.get(gang.id, verdict.told) for gang in gangs}
-        of_gang: dict[str, list[Placement]] = {gang.id: [] for gang in gangs}
+        """Take a verdict without the members above minimums: they wait until all minimums are placed."""
+        placed: dict[str, list[Placement]] = {gang.id: [] for gang in gangs}
         gang_of = {pod.uid: gang.id for gang in gangs if _has_surplus(gang) for pod in gang.pending}
         for each in verdict.binds if gang_of else ():
             if each.pod.uid in gang_of:
-                of_gang[gang_of[each.pod.uid]].append(each)
+                placed[gang_of[each.pod.uid]].append(each)
+
         later: set[str] = set()
-        for gang in gangs:
-            placed, need = of_gang[gang.id], max(0, gang.min_member - gang.bound)
-            if len(placed) <= need:
-                continue
-            for each in placed[need:]:
+        for gang in filter(_has_surplus, gangs):
+            need, own = _need(gang), placed[gang.id]
+            later |= {each.pod.uid for each in own[need:]}
+            for each in own[need:]:
                 self.ledger.release(each.pod, each.node)
-            kept = {each.pod.uid for each in placed[:need]}
-            rest = tuple(pod for pod in gang.pending if pod.uid not in kept)
-            later |= {pod.uid for pod in rest}
-            begun = _as_started(gang, rest, [each.node for each in placed[:need]])
-            self.above.append(begun)
-            self.children.gangs[gang.id] = begun
+            if len(own[:need]) < len(self.children.declared[gang.id].pending):
+                self._begin(gang, own[:need])
+
         if later:
             binds = tuple(each for each in verdict.binds if each.pod.uid not in later)
             verdict = replace(verdict, binds=binds, notes=tuple(each for each in verdict.notes if each[0] not in later))
+        self._take(verdict, gangs)
+
+    def _take(self, verdict: Verdict, gangs: Sequence[Gang]) -> None:
+        own = dict(verdict.gangs)
+        self.told |= {gang.id: own.get(gang.id, verdict.told) for gang in gangs}
         self.made.append(verdict)
         self.kept.append((verdict, gangs))
+
+    def _begin(self, gang: Gang, needed: Sequence[Placement]) -> None:
+        """Have the members of a gang that are not `needed` placed after all minimums."""
+        placed = {each.pod.uid for each in needed}
+        rest = tuple(pod for pod in self.children.declared[gang.id].pending if pod.uid not in placed)
+        begun = _as_started(gang, rest, [each.node for each in needed]) if needed else replace(gang, pending=rest)
+        self.above.append(begun)
+        self.children.gangs[gang.id] = begun
 
     def _merged(self, refused: Refusal | None) -> Verdict:
         """One verdict of all parts."""
@@ -435,6 +482,11 @@ def _has_surplus(gang: Gang) -> bool:
     """Whether members above the gang's minimum can be placed after others: slices are whole, other policies a round."""
     once = gang.match_policy is MatchPolicy.ONCE_SATISFIED
     return once and not gang.satisfied and not gang.constraints.slices
+
+
+def _need(gang: Gang) -> int:
+    """Number of its pending members that a gang needs to start."""
+    return max(0, gang.min_member - gang.bound)
 
 
 def _as_started(gang: Gang, rest: tuple[Pod, ...], nodes: Sequence[str]) -> Gang:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
+import pytest
+
 from gangsched.api import keys
+from gangsched.core.cycle import Limits
 from gangsched.model.devices import DeviceClass, DeviceTaintRule, ResourceSlice
-from gangsched.model.objects import ClaimUse, Pod
+from gangsched.model.objects import ClaimUse, Node, Pod
 from gangsched.model.protocol import Applied, Replaced
 from gangsched.model.reasons import Reason
 from gangsched.model.storage import ResourceClaim
 from gangsched.state.members import State
 from gangsched.state.parents import MINIMUM_WAIT_S
 from gangsched.state.rule_set import Rules
-from tests.builders import gang_metadata, members, node, pod, pod_group
+from tests.builders import gang_metadata, members, node, pod, pod_group, running
 from tests.unit.state import test_device_binding as devices
 from tests.unit.state.test_claim_starts import LATE, claim, give_up, provision
 from tests.world import World
@@ -119,3 +123,90 @@ def test_a_fault_of_an_inner_composite_refuses_the_whole_tree() -> None:
     assert len(of_groups) == len(set(of_groups))
     world.declare(pod_group("in", None, gang_metadata=inner[:1], generation=2))
     assert set(world.advance(2).bound()) == {"a-0", "b-0", "c-0"}
+
+
+def counts(world: World) -> Counter[str]:
+    """The number of bound pods by gang."""
+    return Counter(name.rpartition("-")[0] for name in world.bound())
+
+
+@pytest.mark.parametrize("topology", ["", "rack"])
+@pytest.mark.parametrize("number", [564, 620])
+def test_hundreds_of_surplus_members_hold_up_no_sibling(topology: str, number: int) -> None:
+    """I9: both children start within a second, and what is above the minimum of one is placed after both."""
+    world = World(*(node(f"n{index:03}", 8, labels={"rack": f"r{index % 4}"}) for index in range(100)))
+    stated: dict[str, Any] = {"parent": "svc", "min_member": 4, "topology": topology}
+    world.create(members("a", 4, **stated), members("b", number, **stated))
+    world.advance(MINIMUM_WAIT_S)
+    assert min(counts(world)["a"], counts(world)["b"]) >= 4
+
+
+@pytest.mark.parametrize("topology", ["", "rack"])
+def test_out_of_work_between_two_children_starts_neither(topology: str) -> None:
+    """I9: whatever the work of a plan, none of them commits one child without the other, and both start in the end."""
+    for work in range(300, 5_000, 50):
+        nodes = (node(f"n{index:02}", 8, labels={"rack": f"r{index % 2}"}) for index in range(8))
+        world = World(*nodes, limits=Limits(work=work))
+        stated: dict[str, Any] = {"parent": "svc", "min_member": 4, "topology": topology}
+        world.create(members("a", 4, **stated, gpus=2), members("b", 3, **stated), members("b", 9, first=3, **stated))
+        world.advance(MINIMUM_WAIT_S)
+        for plan in world.plans:
+            binds = [bind.pod.name for verdict in plan.verdicts for bind in verdict.binds]
+            assert {name[0] for name in binds} in (set(), {"a", "b"}, {"b"}), (work, binds)
+        if counts(world):
+            assert min(counts(world)["a"], counts(world)["b"]) >= 4, (work, world.bound())
+
+
+def in_rack(world: World) -> set[str]:
+    """The racks of all bound pods."""
+    return {world.nodes[name].labels["rack"] for name in world.bound().values()}
+
+
+def racks(number: int, gpus: int = 2) -> list[Node]:
+    """Nodes of three racks."""
+    return [node(f"n{index}", gpus, labels={"rack": f"r{index % 3}"}) for index in range(number)]
+
+
+def test_members_without_a_minimum_stay_in_the_rack_of_their_tree() -> None:
+    """I9: a gang with a minimum of 0 starts pod by pod, inside every level that is required around it."""
+    world = World(*racks(6))
+    world.declare(pod_group("svc", None, gang_metadata=((keys.TOPOLOGY[0], "rack"),)))
+    world.create(members("z", 3, min_member=0, parent="svc"))
+    world.advance(2)
+    assert len(in_rack(world)) == 1
+    assert set(world.bound()) == {"z-0", "z-1", "z-2"}
+    world.create(members("z", 1, first=3, min_member=0, parent="svc"))
+    assert len(in_rack(world.settle())) == 1
+    assert len(world.bound()) == 4
+
+
+def test_members_without_a_minimum_stay_in_the_rack_of_their_gang() -> None:
+    """I9: as a gang beside the tree, so a child that requires the rack itself; its sibling goes first."""
+    world = World(*racks(3))
+    world.create(members("z", 3, min_member=0, parent="svc", topology="rack"), members("a", 2, parent="svc"))
+    world.advance(2)
+    assert counts(world)["a"] == 2
+    assert len({world.nodes[at].labels["rack"] for name, at in world.bound().items() if name[0] == "z"}) == 1
+
+
+@pytest.mark.parametrize("least", [1, 2])
+def test_a_gang_whose_members_do_not_count_stops_no_plan(least: int) -> None:
+    """B1, I9: an `only-waiting` child has only bound members; it cannot start, and its sibling does if one suffices."""
+    world = World(node("n0"), node("n1"))
+    stated: dict[str, Any] = {"parent": "svc", "min_children": least}
+    world.create([running(each, "n0") for each in members("z", 2, policy="only-waiting", **stated)])
+    world.settle()
+    world.create(members("a", 2, **stated))
+    assert counts(world.settle())["a"] == (2 if least == 1 else 0)
+
+
+def test_the_first_member_of_a_gang_without_a_minimum_decides_the_rack() -> None:
+    """I3: the first rack is full, so its members start in another one, all in the same."""
+    world = World(*racks(6))
+    world.create(
+        [running(each, at) for each, at in zip(members("x", 4, gpus=1), ("n0", "n0", "n3", "n3"), strict=True)]
+    )
+    world.create(members("z", 6, min_member=0, topology="rack"))
+    world.settle()
+    assert counts(world)["z"] == 4
+    assert len({world.nodes[at].labels["rack"] for name, at in world.bound().items() if name[0] == "z"}) == 1
