@@ -85,11 +85,20 @@ def test_rights_are_given_by_job(name: str) -> None:
 
 
 def test_the_gate_runs_on_every_python_that_is_supported() -> None:
-    """As pyproject.toml names them; and what it runs is `make test`."""
+    """Those that pyproject.toml names."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     named = re.findall(r"Python :: (3\.\d+)", "\n".join(project["classifiers"]))
-    assert workflow("test")["jobs"]["test"]["strategy"]["matrix"]["python"] == named
-    assert commands("test") == "make test"
+    jobs = workflow("test")["jobs"]
+    assert [jobs[name]["strategy"]["matrix"]["python"] for name in ("unit", "e2e", "real-node")] == [named] * 3
+
+
+def test_the_jobs_run_what_make_test_runs() -> None:
+    """Each part of `make test` is in one job, so that a part which fails fast is answered fast, and none is dropped."""
+    makefile = (ROOT / "Makefile").read_text()
+    [parts] = re.findall(r"^test: ([a-z0-9 -]+?) ##", makefile, re.MULTILINE)
+    ran = re.findall(r"^make ([a-z0-9 -]+)$", commands("test"), re.MULTILINE)
+    targets = [target for line in ran for target in line.split()]
+    assert sorted(targets) == sorted(parts.split())
 
 
 def test_a_release_is_tested_signed_and_named_by_digest() -> None:
