@@ -191,8 +191,22 @@ docs-pictures: install ## Draw the README's pictures of terminals from examples 
 docs-dashboard: .cache/bench/.installed control-plane prometheus ## Draw the dashboard with what a real Prometheus answers: DASHBOARD_MINUTES=8
 	@$(BENCH)python -m bench.dashboard $(if $(DASHBOARD_MINUTES),--minutes $(DASHBOARD_MINUTES))
 
-demo: install control-plane ## Watch gangs being scheduled on a real API server; KEEP=1 leaves it running
-	@KEEP=$(KEEP) $(RUN)python -m demo
+# Only what is started, longest first, while the tools of Python are installed.
+DEMO_PARTS := etcd kube-apiserver kube-scheduler kwok
+PLAYGROUND_PARTS := $(DEMO_PARTS) kube-controller-manager kubectl
+
+.PHONY: demo-parts playground-parts playground
+demo-parts playground-parts:
+	@hack/ensure-python.sh $(PYTHON)
+	@$(PYTHON) hack/control-plane/build.py $(if $(filter demo-parts,$@),$(DEMO_PARTS),$(PLAYGROUND_PARTS))
+
+demo: ## Watch gangs being scheduled on a real API server, beside kube-scheduler; PACE=0 without pauses, 2 slower
+	@$(MAKE) --no-print-directory --jobs=2 install demo-parts
+	@PACE=$(PACE) $(RUN)python -m demo
+
+playground: ## A cluster of two fake GPU nodes with gangsched, for the guides, until ctrl-C
+	@$(MAKE) --no-print-directory --jobs=2 install playground-parts
+	@$(RUN)python -m demo.playground
 
 trace: install control-plane ## Replay N jobs of TRACE=file.csv (or a small generated trace) through the running system
 	@$(RUN)python -m bench.trace --jobs $(N) --seed $(SEED) $(TRACE)

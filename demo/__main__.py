@@ -1,6 +1,7 @@
 """The demo from start to end: exit code 0 when every claim holds, 1 when one is false, 130 after ctrl-C.
 
-With KEEP=1 in the environment it leaves everything up after the last scene, until ctrl-C.
+PACE in the environment: the pace of the narration; 1 for a person who reads (the default on a terminal), 0 for no
+pauses.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ from control_plane import ControlPlane, ControlPlaneError
 
 from demo.scenes import SCENES
 from demo.screen import Screen
-from demo.stage import A100_NODES, GPUS_PER_NODE, NAMESPACE, NODES, FalseClaimError, Stage, staged
+from demo.stage import A100_NODES, GPUS_PER_NODE, NODES, FalseClaimError, Stage, staged
 
 LAST_LINES = 5
+MAX_PACE = 100.0
 
 
 def interrupt(_signum: int, _frame: FrameType | None) -> None:
@@ -37,25 +39,24 @@ def play(stage: Stage) -> None:
     stage.claim(f"no gang was seen partly bound for longer than {longest_ms:.0f} ms", longest_ms < 2_000)
 
 
-def keep(plane: ControlPlane, screen: Screen) -> None:
-    """Leave everything up until ctrl-C."""
+def pace() -> float | None:
+    """The factor of $PACE; None if it is not set."""
+    text = os.environ.get("PACE", "")
     try:
-        screen.console.print("\nEverything stays up until ctrl-C. From another terminal:")
-        screen.console.print(f"  export KUBECONFIG={plane.kubeconfig}", markup=False)
-        screen.console.print(f"  kubectl --namespace {NAMESPACE} get podgroups,pods --output wide\n")
-        while True:
-            time.sleep(0.5)
-            plane.check()
-    except KeyboardInterrupt:
-        screen.console.print("Taking everything down.")
+        asked = float(text) if text else None
+    except ValueError:
+        asked = -1.0
+    if asked is not None and not 0 <= asked <= MAX_PACE:
+        raise ControlPlaneError(f"PACE is a number from 0 to {MAX_PACE:g}, such as 0.5; it is {text!r}.")
+    return asked
 
 
-def run(screen: Screen, *, kept: bool) -> None:
+def run(screen: Screen) -> None:
     """Start everything, play the scenes, and stop everything."""
     begun_s = time.monotonic()
-    screen.say("Starting etcd, kube-apiserver and kwok, which plays the kubelets of the nodes …")
-    with ControlPlane(kwok=True) as plane:
-        screen.say("Installing the PodGroup definitions and the rights, and starting gangsched under them …")
+    screen.say("Starting etcd, kube-apiserver, kube-scheduler and kwok, which plays the kubelets of the nodes …")
+    with ControlPlane(kwok=True, scheduler=True) as plane:
+        screen.say("Installing gangsched's manifests, and starting it beside kube-scheduler …")
         with staged(plane, screen) as (stage, daemon):
             up_s = time.monotonic() - begun_s
             screen.say(f"Up after {up_s:.1f} s: {NODES} fake nodes of {GPUS_PER_NODE} GPUs, {A100_NODES} with A100s.")
@@ -70,17 +71,14 @@ def run(screen: Screen, *, kept: bool) -> None:
             screen.console.print(
                 f"\nAll {len(SCENES)} scenes played, {stage.proved} claims checked, none false, in {taken_s:.1f} s."
             )
-            if kept:
-                keep(plane, screen)
 
 
 def main() -> int:
     """The exit code."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, interrupt)
-    screen = Screen()
     try:
-        run(screen, kept=os.environ.get("KEEP", "") not in {"", "0"})
+        run(Screen(pace=pace()))
     except KeyboardInterrupt:
         print("demo: interrupted, everything has been taken down", file=sys.stderr)
         return 130

@@ -6,6 +6,7 @@ narration is plain lines and there is no view.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from types import TracebackType
 from typing import Self
@@ -23,13 +24,20 @@ from rich.text import Text
 
 COLOURS = ("cyan", "green", "magenta", "yellow", "blue", "bright_red", "bright_cyan", "bright_green", "bright_magenta")
 PICTURES_PER_SECOND = 8
+#: At which people read plain text.
+WORDS_PER_SECOND = 4.0
 
 
 class Screen:
-    """The narration. `follow` adds the live view until its block ends."""
+    """The narration. `follow` adds the live view until its block ends.
 
-    def __init__(self, console: Console | None = None) -> None:
+    `pace`: after each sentence, wait for as long as it takes to read it, times this factor; None means 1 on a terminal
+    and 0 elsewhere.
+    """
+
+    def __init__(self, console: Console | None = None, *, pace: float | None = None) -> None:
         self.console = console or Console(highlight=False, soft_wrap=True)
+        self.pace = pace if pace is not None else float(self.console.is_terminal)
         self._live: Live | None = None
         self._pods: Following | None = None
         self._nodes: Following | None = None
@@ -64,14 +72,28 @@ class Screen:
     def say(self, text: str) -> None:
         """Print one sentence."""
         self.console.print(f"     {text}", markup=False)
+        self._let_read(text)
 
     def proved(self, text: str) -> None:
         """Print a claim that was checked and holds."""
         self.console.print(Text("  ok ", style="bold green") + Text(text))
+        self._let_read(text)
 
     def quote(self, who: str, text: str) -> None:
         """Print the text of an object of the cluster."""
         self.console.print(Text(f"     {who} says: ") + Text(f'"{text}"', style="italic"))
+        self._let_read(text)
+
+    def output(self, command: str, text: str) -> None:
+        """Print a command and what it printed."""
+        self.console.print(Text(f"     $ {command}", style="bold"))
+        for line in text.splitlines():
+            self.console.print(Text(f"       {line}".rstrip()))
+        self._let_read(text)
+
+    def _let_read(self, text: str) -> None:
+        """Wait until a reader can have read this."""
+        time.sleep(self.pace * len(text.split()) / WORDS_PER_SECOND)
 
     # --- the picture ----------------------------------------------------------------------------------------------
 

@@ -6,28 +6,32 @@ Invariant: every wait is for a watch event, with a deadline; a claim that does n
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TypeVar
 
 from control_plane import ControlPlane
 from control_plane.api import Api, Object
-from control_plane.applying import apply_manifests
 from control_plane.checks import Checks, gang_of
 from control_plane.daemon import Daemon
 from control_plane.following import Following
-from control_plane.objects import A100, GPU_PRODUCT, create_all, namespace, node
+from control_plane.objects import A100, GPU_PRODUCT, RUN_SECONDS, create_all, namespace, node
 from control_plane.pods import refusal
 
+from demo.cluster import gangsched_on
 from demo.screen import Screen
 
 NAMESPACE = "demo"
 POD_GROUPS = f"/apis/scheduling.x-k8s.io/v1alpha1/namespaces/{NAMESPACE}/podgroups"
 NODES, GPUS_PER_NODE, A100_NODES = 12, 8, 2
 PATIENCE_S = 15.0
-NAMES = ("gangsched", "scheduler-plugins-scheduler")
+PLUGIN = Path(sys.executable).with_name("kubectl-gangsched")
 
 T = TypeVar("T")
 
@@ -39,8 +43,12 @@ class FalseClaimError(Exception):
 class Stage:
     """The cluster of the scenes. Gangs and pods are named without their namespace, which is `demo`."""
 
-    def __init__(self, api: Api, pods: Following, checks: Checks, screen: Screen) -> None:
-        self.api, self.pods, self.checks, self.screen = api, pods, checks, screen
+    def __init__(self, api: Api, kubeconfig: Path, pods: Following, checks: Checks, screen: Screen) -> None:
+        self.api = api
+        self.kubeconfig = kubeconfig
+        self.pods = pods
+        self.checks = checks
+        self.screen = screen
         self.say, self.quote = screen.say, screen.quote
         #: Claims proved so far.
         self.proved = 0
@@ -53,6 +61,11 @@ class Stage:
             self.checks.expect(f"{NAMESPACE}/{gang}", minimum)
         create_all(self.api, ({**body, "metadata": {**body["metadata"], "namespace": NAMESPACE}} for body in bodies))
         return time.monotonic()
+
+    def create_in_turn(self, bodies: Iterable[Object]) -> None:
+        """Create objects one after the other, in the given order."""
+        placed = ({**body, "metadata": {**body["metadata"], "namespace": NAMESPACE}} for body in bodies)
+        create_all(self.api, placed, connections=1)
 
     def create_in_cluster(self, bodies: Iterable[Object]) -> None:
         """Create objects that have no namespace."""
@@ -70,6 +83,23 @@ class Stage:
         self.api.delete(f"/api/v1/namespaces/{NAMESPACE}/pods/{name}")
         return asked_s
 
+    def finish(self, gang: str) -> float:
+        """Have every pod of a gang succeed now; returns the monotonic time of the first request."""
+        asked_s = time.monotonic()
+        now = {"metadata": {"annotations": {RUN_SECONDS: "0"}}}
+        for member in self.members(gang):
+            self.api.patch(f"/api/v1/namespaces/{NAMESPACE}/pods/{member['metadata']['name']}", now)
+        return asked_s
+
+    def type_in(self, *words: str) -> None:
+        """Print what `kubectl gangsched` prints; raises FalseClaimError if it fails."""
+        argv = [str(PLUGIN), *words, "--namespace", NAMESPACE]
+        environment = {**os.environ, "KUBECONFIG": str(self.kubeconfig), "NO_COLOR": "1", "COLUMNS": "110"}
+        done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+        if done.returncode:
+            raise FalseClaimError(f"kubectl gangsched {words[0]} failed: {done.stderr.strip()}")
+        self.screen.output(f"kubectl gangsched {' '.join(words)}", done.stdout)
+
     def clear(self, *gangs: str) -> None:
         """Delete gangs with their PodGroups and wait until every pod of them is gone."""
         names = [pod["metadata"]["name"] for gang in gangs for pod in self.members(gang)]
@@ -77,7 +107,7 @@ class Stage:
             list(pool.map(self.delete_pod, names))
         for gang in gangs:
             self.api.delete(f"/apis/scheduling.x-k8s.io/v1alpha1/namespaces/{NAMESPACE}/podgroups/{gang}")
-        self._await(lambda _: not any(self.members(gang) for gang in gangs), f"the pods of {', '.join(gangs)} are gone")
+        self.await_gone(*gangs)
 
     # --- seeing ---------------------------------------------------------------------------------------------------
 
@@ -108,6 +138,25 @@ class Stage:
         """Wait until that many pods of a gang have a node."""
         self._await(lambda _: self.bound(gang) == members, f"{members} pods of {gang} are bound")
 
+    def await_gone(self, *gangs: str) -> None:
+        """Wait until no pod of these gangs is left."""
+        self._await(lambda _: not any(map(self.members, gangs)), f"the pods of {', '.join(gangs)} are gone")
+
+    def await_none_left(self, members: int, *gangs: str) -> None:
+        """Wait until so many pods of these gangs together have a node."""
+        self._await(
+            lambda _: sum(map(self.bound, gangs)) == members, f"{members} pods of {' and '.join(gangs)} are bound"
+        )
+
+    def await_waiting(self, gang: str) -> str:
+        """Wait until a pod of a gang is told why it waits; returns the message."""
+
+        def told(_: object) -> str | None:
+            said = (message for reason, message in map(refusal, self.members(gang)) if reason == "Unschedulable")
+            return next(said, None)
+
+        return self._await(told, f"a waiting pod of {gang} is told why")
+
     def await_one_of(self, gangs: Sequence[str], members: int) -> str:
         """Wait until one of the gangs has that many pods bound; returns its name."""
 
@@ -134,8 +183,11 @@ class Stage:
 
         return self._await(told, f"{members} waiting pods of {gang} are told {reason}")
 
-    def await_facts(self, gang: str, reason: str) -> str:
-        """Wait until the PodGroup's condition Scheduled has this reason; returns its message, with what is so now."""
+    def await_facts(self, gang: str, reason: str, condition_type: str = "Scheduled") -> str:
+        """Wait until a condition of the PodGroup has this reason; returns its message, with what is so now."""
+
+        def holds(condition: Object) -> bool:
+            return bool(condition["type"] == condition_type and condition["reason"] == reason)
 
         def facts(groups: Mapping[str, Object]) -> str | None:
             conditions = (
@@ -144,7 +196,7 @@ class Stage:
                 if group["metadata"]["name"] == gang
                 for condition in group.get("status", {}).get("conditions", ())
             )
-            return next((str(each["message"]) for each in conditions if each["reason"] == reason), None)
+            return next((str(each["message"]) for each in conditions if holds(each)), None)
 
         with Following(self.api, POD_GROUPS) as groups:
             return self._await(facts, f"PodGroup {gang} says {reason}", groups)
@@ -168,7 +220,6 @@ class Stage:
 def staged(plane: ControlPlane, screen: Screen) -> Iterator[tuple[Stage, Daemon]]:
     """Prepare a running control plane (nodes, CRDs, RBAC, gangsched) and stop what was started."""
     api = Api.of(plane)
-    apply_manifests(api)
     labelled = {f"node-{number:02}": number > NODES - A100_NODES for number in range(1, NODES + 1)}
     fakes = [
         node(name, gpus=GPUS_PER_NODE, labels={GPU_PRODUCT: A100} if a100 else {}) for name, a100 in labelled.items()
@@ -176,10 +227,10 @@ def staged(plane: ControlPlane, screen: Screen) -> Iterator[tuple[Stage, Daemon]
     create_all(api, [namespace(NAMESPACE), *fakes])
     checks = Checks()
     with (
-        Daemon(plane, scheduler_names=NAMES, extra_args=("--devices", "all")) as daemon,
+        gangsched_on(plane) as daemon,
         Following(api, "/api/v1/nodes", on_change=checks.node_changed) as nodes,
         Following(api, "/api/v1/pods", on_change=checks.pod_changed) as pods,
         screen,
     ):
         screen.follow(nodes, pods)
-        yield Stage(api, pods, checks, screen), daemon
+        yield Stage(api, plane.kubeconfig, pods, checks, screen), daemon

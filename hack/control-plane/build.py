@@ -19,9 +19,11 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -44,6 +46,13 @@ GO_ENV = {
     "GOWORK": "off",
 }
 HEARTBEAT_S = 20.0
+#: No tables for debuggers, which the linker would drop (-s -w): an eighth of the time. The binaries are the same.
+GC_FLAGS = "-gcflags=all=-dwarf=false"
+#: Builds at once: while one of them downloads or links, the other keeps the second core busy.
+AT_ONCE = 2
+#: What each go.mod takes on two cores from an empty cache, in seconds; the longest is built first.
+BUILD_S = {"kubernetes": 180, "helm": 50, "kwok": 45, "etcd": 30}
+UNKNOWN_BUILD_S = 240
 
 
 class BuildError(Exception):
@@ -284,71 +293,169 @@ def run_quiet(argv: list[str]) -> None:
 # --- the build ------------------------------------------------------------------------------------------------------
 
 
-def compile_target(go: str, target: Target, out: Path, label: str) -> None:
-    """`go build` of one binary into `out`, with a line of progress now and then; all of Go's output goes to the log."""
-    argv = [go, "build", "-v", "-ldflags", target.ldflags, "-o", str(out), target.package]
-    started = time.monotonic()
-    tail: list[str] = []
-    with (
-        LOG.open("a") as log,
-        subprocess.Popen(
-            argv,
-            cwd=HERE / target.folder,
-            env=os.environ | GO_ENV,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        ) as go_build,
-    ):
+@dataclass(frozen=True)
+class Batch:
+    """Binaries of one go.mod with equal flags: one `go build` compiles what they share once."""
+
+    targets: tuple[Target, ...]
+
+    @property
+    def name(self) -> str:
+        """The names of the binaries."""
+        return ", ".join(target.name for target in self.targets)
+
+    @property
+    def build_s(self) -> int:
+        """What it takes from an empty cache, for the order."""
+        return BUILD_S.get(self.targets[0].folder.partition("-")[0], UNKNOWN_BUILD_S)
+
+
+def batches_of(chosen: Sequence[Target]) -> list[Batch]:
+    """The targets by go.mod, the longest build first."""
+    by_folder: dict[str, list[Target]] = {}
+    for target in chosen:
+        by_folder.setdefault(target.folder, []).append(target)
+    found = [Batch(tuple(targets)) for targets in by_folder.values()]
+    return sorted(found, key=lambda batch: -batch.build_s)
+
+
+class Progress:
+    """Lines of progress of one `go build -v`, and its last words."""
+
+    def __init__(self, label: str) -> None:
+        self._label = label
+        self._started_s = time.monotonic()
+        self._packages = 0
+        self._downloads = 0
+        self.last_words: list[str] = []
+
+    def read(self, line: str) -> None:
+        """Count a line of Go's output: it prints one bare import path per package; all else is talk or trouble."""
+        if line.startswith("go: downloading"):
+            self._downloads += 1
+        elif " " not in line.strip():
+            self._packages += 1
+        else:
+            self.last_words = [*self.last_words, line.strip()][-3:]
+
+    def beat(self, done: threading.Event) -> None:
+        """Print how far it is every `HEARTBEAT_S` until `done`."""
+        while not done.wait(HEARTBEAT_S):
+            text = f"{self._packages} packages compiled"
+            if self._downloads and not self._packages:
+                text = f"{self._downloads} modules downloaded"
+            say(f"{self._label}: {time.monotonic() - self._started_s:.0f} s, {text}")
+
+
+class Builds:
+    """The `go build` processes under way. When one fails, or the user interrupts, all of them end."""
+
+    def __init__(self, go: str) -> None:
+        self._go = go
+        self._lock = threading.Lock()
+        self._processes: set[subprocess.Popen[str]] = set()
+        self._ended = False
+
+    def run(self, batches: Sequence[Batch]) -> None:
+        """Build all; raises the first BuildError."""
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            futures = [
+                pool.submit(self._make, batch, f"[{number}/{len(batches)}] {batch.name}", first=number == 1)
+                for number, batch in enumerate(batches, 1)
+            ]
+            try:
+                for future in as_completed(futures):
+                    future.result()
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                self._end()
+                raise
+
+    def _make(self, batch: Batch, label: str, *, first: bool) -> None:
+        """Build one batch and publish its binaries."""
+        started_s = time.monotonic()
+        say(f"{label}: building {batch.targets[0].module} {batch.targets[0].version}")
+        with tempfile.TemporaryDirectory(prefix="building-", dir=CACHE) as folder:
+            built = {target: Path(folder) / target.name for target in batch.targets}
+            self._compile(batch, built, label, first=first)
+            for target, path in built.items():
+                publish(target, path.replace)
+
+        size_mb = sum(target.binary.stat().st_size for target in batch.targets) / 1e6
+        say(f"{label}: done in {time.monotonic() - started_s:.0f} s, {size_mb:.0f} MB")
+
+    def _compile(self, batch: Batch, built: dict[Target, Path], label: str, *, first: bool) -> None:
+        """One `go build`. All but the first batch, the longest, give way to it."""
+        target = batch.targets[0]
+        # Go names the files itself where it builds several, by the last part of each package.
+        out = built[target] if len(built) == 1 else f"{built[target].parent}{os.sep}"
+        packages = [target.package for target in batch.targets]
+        polite = [] if first else ["nice", "-n", "10"]
+        argv = [*polite, self._go, "build", "-v", GC_FLAGS, "-ldflags", target.ldflags, "-o", str(out), *packages]
+
+        progress = Progress(label)
         done = threading.Event()
-        counts = {"packages": 0, "downloads": 0}
+        with LOG.open("a") as log, self._started(argv, HERE / target.folder) as process:
+            threading.Thread(target=progress.beat, args=(done,), daemon=True).start()
+            assert process.stdout is not None
+            try:
+                for line in process.stdout:
+                    log.write(line)
+                    progress.read(line)
+            finally:
+                done.set()
+                self._processes.discard(process)
+        if process.returncode:
+            last_words = " | ".join(progress.last_words) or "go build said nothing"
+            raise BuildError(f"Building {batch.name} failed: {last_words} (see {LOG}).")
 
-        def beat() -> None:
-            while not done.wait(HEARTBEAT_S):
-                text = f"{counts['packages']} packages compiled"
-                if counts["downloads"] and not counts["packages"]:
-                    text = f"{counts['downloads']} modules downloaded"
-                say(f"{label}: {time.monotonic() - started:.0f} s, {text}")
+    def _started(self, argv: list[str], folder: Path) -> subprocess.Popen[str]:
+        """Start a process, unless all of them were ended meanwhile."""
+        with self._lock:
+            if self._ended:
+                raise BuildError("another build failed")
+            process = subprocess.Popen(
+                argv,
+                cwd=folder,
+                env=os.environ | GO_ENV,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+            self._processes.add(process)
+            return process
 
-        threading.Thread(target=beat, daemon=True).start()
-        try:
-            assert go_build.stdout is not None
-            for line in go_build.stdout:
-                log.write(line)
-                # With -v Go prints one bare import path for each package; everything else is talk or trouble.
-                if line.startswith("go: downloading"):
-                    counts["downloads"] += 1
-                elif " " not in line.strip():
-                    counts["packages"] += 1
-                else:
-                    tail = [*tail, line.strip()][-3:]
-        except BaseException:
-            go_build.terminate()
-            raise
-        finally:
-            done.set()
-    if go_build.returncode:
-        raise BuildError(f"Building {target.name} failed: {' | '.join(tail) or 'go build said nothing'} (see {LOG}).")
+    def _end(self) -> None:
+        """End what runs, and start nothing more."""
+        with self._lock:
+            self._ended = True
+            for process in self._processes:
+                process.terminate()
 
 
-def make(target: Target, label: str, go: Callable[[], str]) -> None:
-    """Bring one binary to its place, from `$KUBEBUILDER_ASSETS` or by building it."""
-    ready_made = asset(target)
-    if ready_made is not None:
-        publish(target, lambda out: out.symlink_to(ready_made))
-        say(f"{label}: taken from {ready_made}")
-        return
-    started = time.monotonic()
-    say(f"{label}: building {target.package} {target.version}")
-    toolchain = go()
-    publish(target, lambda out: compile_target(toolchain, target, out, label))
-    size_mb = target.binary.stat().st_size / 1e6
-    say(f"{label}: done in {time.monotonic() - started:.0f} s, {size_mb:.0f} MB")
+def link_assets(chosen: Sequence[Target]) -> list[Target]:
+    """Link what `$KUBEBUILDER_ASSETS` holds; returns what is left to build."""
+    left = []
+    for target in chosen:
+        ready_made = asset(target)
+        if ready_made is None:
+            left.append(target)
+            continue
+        publish(target, lambda out, ready_made=ready_made: out.symlink_to(ready_made))
+        say(f"{target.name}: taken from {ready_made}")
+    return left
+
+
+def announce(batches: Sequence[Batch]) -> None:
+    """Say how long a build takes that takes long."""
+    if sum(len(batch.targets) for batch in batches) > 2:
+        minutes = -(-sum(batch.build_s for batch in batches) // 60)
+        say(f"with an empty Go cache this takes about {minutes} minutes on 2 cores; what is up to date stays")
 
 
 def build(chosen: list[Target]) -> None:
-    """Build what is not up to date, one after the other; only one build at a time works in a checkout."""
+    """Build what is not up to date; only one such build at a time works in a checkout."""
     names = f"{len(chosen)} binaries are" if len(chosen) > 1 else f"{chosen[0].name} is"
     place = chosen[-1].binary.parent
     if all(map(up_to_date, chosen)):
@@ -361,21 +468,15 @@ def build(chosen: list[Target]) -> None:
         except BlockingIOError:
             say("waiting for another build in this checkout")
             fcntl.flock(lock, fcntl.LOCK_EX)
-        stale = [target for target in chosen if not up_to_date(target)]
-        if len(stale) > 2:
-            wait = "4 minutes for each operator" if any(one in ON_DEMAND for one in stale) else "7 minutes"
-            say(f"with an empty Go cache this takes about {wait} on 2 cores; what is up to date is never built again")
-        found: list[str] = []
 
-        def go() -> str:
-            if not found:
-                found.append(find_go())
-            return found[0]
-
-        started = time.monotonic()
-        for number, target in enumerate(stale, 1):
-            make(target, f"[{number}/{len(stale)}] {target.name}", go)
-        say(f"{names} ready in {place} ({time.monotonic() - started:.0f} s)")
+        started_s = time.monotonic()
+        for left_over in CACHE.glob("building-*"):  # of a build that was killed outright
+            shutil.rmtree(left_over, ignore_errors=True)
+        batches = batches_of(link_assets([target for target in chosen if not up_to_date(target)]))
+        announce(batches)
+        if batches:
+            Builds(find_go()).run(batches)
+        say(f"{names} ready in {place} ({time.monotonic() - started_s:.0f} s)")
 
 
 def source(target: Target) -> Path:

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -20,6 +20,9 @@ pytestmark = pytest.mark.e2e
 
 ROOT = Path(__file__).resolve().parents[2]
 DEMO = [sys.executable, "-m", "demo"]
+PLAYGROUND = [sys.executable, "-m", "demo.playground"]
+#: The environment of a new user's other terminal.
+BARE = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/nonexistent"}
 A_FALSE_CLAIM = """
 import sys, demo.__main__ as main
 main.SCENES = (("A lie", lambda stage: stage.claim("pigs fly", False)),)
@@ -29,7 +32,7 @@ sys.exit(main.main())
 
 def environment(tmp_path: Path, **more: str) -> Mapping[str, str]:
     """Ours, with everything temporary below `tmp_path`, so that leftovers can be told from others' processes."""
-    return {**os.environ, "TMPDIR": str(tmp_path), "KEEP": "", **more}
+    return {**os.environ, "TMPDIR": str(tmp_path), "PACE": "", **more}
 
 
 def leftovers(tmp_path: Path) -> list[str]:
@@ -51,9 +54,11 @@ def test_every_claim_holds_and_nothing_is_left(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert time.monotonic() - begun_s < 60
     assert re.findall(r"^(\d)/8  ", done.stdout, re.MULTILINE) == list("12345678")
-    assert done.stdout.count("\n  ok ") == 13
-    assert "needs room for 4 more pods, each asking for 100m cpu, 64Mi memory, 8 nvidia.com/gpu" in done.stdout
-    assert "there is room for 3" in done.stdout
+    assert done.stdout.count("\n  ok ") == 16
+    assert "red has 8 of 16 pods and blue 8" in done.stdout
+    assert "$ kubectl gangsched why llm\n       Gang demo/llm needs room for 12 more pods" in done.stdout
+    assert "there is room for 11" in done.stdout
+    assert "is reserved; starts at " in done.stdout
     assert "\x1b" not in done.stdout
     assert leftovers(tmp_path) == []
 
@@ -95,13 +100,64 @@ def test_ctrl_c_in_the_middle_takes_everything_down(tmp_path: Path) -> None:
     assert leftovers(tmp_path) == []
 
 
-def test_keep_leaves_everything_up_until_ctrl_c(tmp_path: Path) -> None:
-    """On a terminal with KEEP=1: a live picture, the KUBECONFIG line, everything up; ctrl-C takes it down with 0."""
+def test_on_a_terminal_there_is_a_live_picture_and_time_to_read(tmp_path: Path) -> None:
+    """On a terminal the nodes are drawn, and a sentence stays for as long as it takes to read it; PACE changes that."""
+    with on_a_terminal(DEMO, environment(tmp_path, TERM="xterm-256color", COLUMNS="120", LINES="40")) as (
+        process,
+        ours,
+    ):
+        read_until(ours, "Applied for kube-scheduler.*")
+        began_s = time.monotonic()
+        shown = read_until(ours, "neither can train")
+        assert time.monotonic() - began_s > 2
+        assert re.search(r"node-12 +A100 .*■", shown)
+        os.write(ours, b"\x03")
+        read_until(ours, None)
+        assert process.wait(30) == 130
+    assert leftovers(tmp_path) == []
+
+
+@pytest.mark.parametrize("pace", ["soon", "-1", "nan", "1e9"])
+def test_a_pace_that_is_none_is_refused_in_one_sentence(tmp_path: Path, pace: str) -> None:
+    """Before anything is started."""
+    done = subprocess.run(
+        DEMO, cwd=ROOT, env=environment(tmp_path, PACE=pace), capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"demo: PACE is a number from 0 to 100, such as 0.5; it is {pace!r}.\n"
+
+
+def test_the_playground_prints_what_a_shell_needs_and_leaves_nothing(tmp_path: Path) -> None:
+    """Two lines, pasted into a shell, give it the cluster, kubectl, its plugin and completion; ctrl-C ends with 0."""
+    with on_a_terminal(PLAYGROUND, environment(tmp_path, SHELL="/bin/bash", COLUMNS="120")) as (process, ours):
+        shown = read_until(ours, r"takes everything down\.")
+        pasted = [line.strip() for line in shown.splitlines() if line.startswith("  ")][:2]
+        typed = "kubectl get nodes -o name; kubectl get pg,gangs; kubectl gangsched map; complete -p kubectl"
+        done = subprocess.run(
+            ["bash", "-c", "\n".join([*pasted, typed])],
+            env=BARE,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.stdout.startswith("node/gpu-1\nnode/gpu-2\n16 of 16 nvidia.com/gpu are free"), done
+        assert done.stdout.endswith("complete -o default -F __start_kubectl kubectl\n"), done
+        assert done.stderr == "No resources found in default namespace.\n"
+        os.write(ours, b"\x03")
+        read_until(ours, None)
+        assert process.wait(30) == 0
+    assert leftovers(tmp_path) == []
+
+
+@contextlib.contextmanager
+def on_a_terminal(argv: list[str], env: Mapping[str, str]) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """A process with a terminal of its own, and our end of it."""
     ours, theirs = pty.openpty()
     with subprocess.Popen(
-        DEMO,
+        argv,
         cwd=ROOT,
-        env=environment(tmp_path, KEEP="1", TERM="xterm-256color", COLUMNS="120", LINES="40"),
+        env=env,
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
@@ -109,31 +165,30 @@ def test_keep_leaves_everything_up_until_ctrl_c(tmp_path: Path) -> None:
         preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509 - one ioctl, no lock
     ) as process:
         os.close(theirs)
-        shown = read_until(ours, rb"export KUBECONFIG=(\S+)")
-        match = re.search(r"export KUBECONFIG=(\S+)", shown)
-        assert match is not None
-        kubeconfig = Path(match[1])
-        assert kubeconfig.is_relative_to(tmp_path)
-        assert kubeconfig.exists()
-        assert {"etcd", "kube-apiserver", "kwok"} <= {Path(line.split()[0]).name for line in leftovers(tmp_path)}
-        assert re.search(r"node-12 +A100 .*■", shown)
-        os.write(ours, b"\x03")
-        read_until(ours, None)
-        assert process.wait(30) == 0
-    os.close(ours)
-    assert leftovers(tmp_path) == []
+        try:
+            yield process, ours
+        except BaseException:
+            process.kill()  # it may wait for somebody to read its terminal
+            raise
+        finally:
+            os.close(ours)
 
 
-def read_until(terminal: int, pattern: bytes | None, *, within_s: float = 60.0) -> str:
+def read_until(terminal: int, pattern: str | None, *, within_s: float = 60.0) -> str:
     """What the terminal showed, without its control sequences, up to `pattern` (None: up to its end)."""
     shown = b""
     deadline_s = time.monotonic() + within_s
-    while pattern is None or not re.search(pattern + rb"\s", shown):
-        ready, _, _ = select.select([terminal], [], [], deadline_s - time.monotonic())
+    while pattern is None or not re.search(pattern + r"\s", plain(shown)):
+        ready, _, _ = select.select([terminal], [], [], max(0.0, deadline_s - time.monotonic()))
         assert ready, f"not within {within_s} s: {pattern!r}"
         try:
             chunk = os.read(terminal, 1 << 16)
         except OSError:  # how Linux tells that the other end was closed
             break
         shown += chunk
+    return plain(shown)
+
+
+def plain(shown: bytes) -> str:
+    """What a terminal got, without control sequences."""
     return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown.decode(errors="replace"))

@@ -1,4 +1,4 @@
-"""The guides run: every command of docs/guides is typed, and says what the page shows.
+"""The guides and the README run: every command is typed in the playground, and says what the page shows.
 
 Invariant: a line `$ …` is a command, `> …` after it goes on with it, and what follows is its output. `…` stands for
 anything, and amounts of space are all alike. Commands that only look are repeated until they show it.
@@ -7,7 +7,9 @@ anything, and amounts of space are all alike. Commands that only look are repeat
 from __future__ import annotations
 
 import re
+import subprocess
 import time
+import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,20 +18,20 @@ import pytest
 from control_plane import ControlPlane
 from control_plane import objects as make
 from control_plane.api import Api
-from control_plane.applying import ROOT
-from control_plane.daemon import Daemon
+from control_plane.applying import ROOT, load_yaml
 
+from demo.playground import lines_to_paste, playground
 from tests.e2e.conftest import PODS, delete_all
 from tests.e2e.installing import CommandError, run
 
 pytestmark = pytest.mark.e2e
 
-PLANE = {"kcm": True, "kwok": True}
 WITHIN_S = 60.0
-READY_WITHIN_S = 120.0
 GUIDES = sorted((ROOT / "docs" / "guides").glob("*.md"))
-LOOKS = re.compile(r"kubectl get (?!.*\|)")
+README = ROOT / "README.md"
+LOOKS = re.compile(r"kubectl (get|gangsched why) (?!.*\|)")
 """Nothing is changed by it, so it may be repeated."""
+IN_THE_PLAYGROUND = re.compile(r"kubectl (?!apply --server-side|-n gangsched-system)")
 
 
 @dataclass(frozen=True)
@@ -58,13 +60,18 @@ def shows(output: str, wanted: str) -> bool:
     return re.fullmatch(r"\s*.*?\s*".join(parts), " ".join(output.split())) is not None
 
 
-@pytest.fixture
-def cluster(plane: ControlPlane) -> Iterator[ControlPlane]:
-    """Two nodes of 8 GPUs, and the daemon, which allocates devices."""
-    api = Api.of(plane)
-    make.create_all(api, [make.node("gpu-1"), make.node("gpu-2")])
-    with Daemon(plane, ready_timeout_s=READY_WITHIN_S, extra_args=("--devices", "all")):
+@pytest.fixture(scope="module")
+def place() -> Iterator[ControlPlane]:
+    """`make playground`."""
+    with playground() as (plane, _):
         yield plane
+
+
+@pytest.fixture
+def cluster(place: ControlPlane) -> Iterator[ControlPlane]:
+    """The same, in which a test leaves nothing but the nodes."""
+    yield place
+    api = Api.of(place)
     delete_all(
         api,
         "/apis/batch/v1/jobs",
@@ -72,29 +79,74 @@ def cluster(plane: ControlPlane) -> Iterator[ControlPlane]:
         PODS,
         "/apis/scheduling.x-k8s.io/v1alpha1/podgroups",
         *(f"/apis/resource.k8s.io/v1/{each}" for each in ("resourceclaimtemplates", "resourceslices", "deviceclasses")),
-        "/api/v1/nodes",
     )
     api.close()
 
 
-@pytest.mark.parametrize("page", [page for page in GUIDES if typed(page)], ids=lambda page: page.stem)
-def test_what_a_guide_says_to_type_says_what_it_shows(page: Path, cluster: ControlPlane) -> None:
-    """Each command in its order, with its output."""
+def type_into(plane: ControlPlane, command: str) -> str:
+    """Standard output of a command, after the playground's two lines in the same shell. Raises CommandError."""
+    done = subprocess.run(
+        ["bash", "-c", "\n".join([*lines_to_paste(plane), "set -e", command])],
+        cwd=ROOT,
+        env={"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(plane.workdir / "home"), "COLUMNS": "200"},
+        capture_output=True,
+        text=True,
+        timeout=150.0,
+        check=False,
+    )
+    if done.returncode:
+        raise CommandError(done.stderr.strip())
+    return done.stdout
+
+
+def type_all(plane: ControlPlane, page: Path, commands: re.Pattern[str] = re.compile("")) -> None:
+    """Type these commands of a page in their order, and compare what they print where the page shows it."""
     for each in typed(page):
+        if not commands.match(each.command):
+            continue
         deadline_s = time.monotonic() + WITHIN_S
-        while not shows(output := run(cluster, "bash", "-c", each.command), each.output):
+        while not shows(output := type_into(plane, each.command), each.output) and each.output:
             assert LOOKS.match(each.command), f"$ {each.command}\n{output}"
             assert time.monotonic() < deadline_s, f"$ {each.command}\n{output}\nis not\n{each.output}"
             time.sleep(0.2)
 
 
-def test_an_output_that_differs_is_seen(plane: ControlPlane) -> None:
+@pytest.mark.parametrize("page", [page for page in GUIDES if typed(page)], ids=lambda page: page.stem)
+def test_what_a_guide_says_to_type_says_what_it_shows(page: Path, cluster: ControlPlane) -> None:
+    """Each command in its order, with its output."""
+    type_all(cluster, page)
+
+
+def test_the_readme_runs_in_the_playground(cluster: ControlPlane) -> None:
+    """Its first gang waits, says why and starts, as printed; its YAML is the file that it names."""
+    type_all(cluster, README, IN_THE_PLAYGROUND)
+    (block,) = re.findall(r"(?ms)^```yaml\n(.*?)^```", README.read_text())
+    assert load_yaml(block) == load_yaml(ROOT / "examples" / "large-job.yaml")
+
+
+def test_the_readme_installs() -> None:
+    """Its commands outside the playground are those of make, and those that install on a cluster of one node."""
+    elsewhere = [each.command.partition("  ")[0] for each in typed(README) if not IN_THE_PLAYGROUND.match(each.command)]
+    address = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]["Repository"]
+    clone, demo, place, *install = elsewhere
+    assert clone == f"git clone {address} && cd gangsched"
+    assert (demo, place) == ("make demo", "make playground")  # tests/e2e/test_demo.py runs both
+    assert len(install) == 2
+    with ControlPlane(kcm=True, kwok=True, scheduler=True) as plane:
+        api = Api.of(plane)
+        make.create_all(api, [make.node("cpu-1", gpus=0)])
+        for command in install:
+            run(plane, "bash", "-c", command)
+        api.close()
+
+
+def test_an_output_that_differs_is_seen(place: ControlPlane) -> None:
     """The comparison is of whole outputs, and a command that fails fails the page."""
     assert shows("NAME  AGE\nbert  3s\n", "NAME AGE\nbert …")
     assert not shows("NAME  AGE\nbert  3s\nother 4s x", "NAME AGE\nbert 3s")
     assert not shows("3 of 4 are bound", "4 of 4 are bound")
     with pytest.raises(CommandError):
-        run(plane, "bash", "-c", "kubectl get pg nobody")
+        type_into(place, "kubectl get pg nobody")
 
 
 def test_guides_that_show_commands_are_found() -> None:

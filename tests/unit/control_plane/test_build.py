@@ -13,9 +13,14 @@ SOURCE = Path(__file__).resolve().parents[3] / "hack" / "control-plane" / "build
 #: Stands in for Go: tells a version, and "builds" a file that says which package it is.
 FAKE_GO = """#!/bin/sh
 if [ "$1" = version ]; then echo "go version go${FAKE_GO_VERSION:-1.26.1} linux/amd64"; exit 0; fi
-while [ $# -gt 1 ]; do [ "$1" = -o ] && out=$2; shift; done
-if [ -n "$FAKE_GO_FAILS" ]; then echo half > "$out"; echo "main.go:1:2: it does not compile"; exit 1; fi
-echo "$1" > "$out"
+while [ "$1" != -o ]; do shift; done
+out=$2; shift 2
+if [ -n "$FAKE_GO_HANGS" ] && [ "$1" != "$FAKE_GO_FAILS" ]; then echo $$ >> "$FAKE_GO_HANGS"; exec sleep 60; fi
+for package; do
+  case $out in */) file=$out${package##*/};; *) file=$out;; esac
+  if [ "$package" = "$FAKE_GO_FAILS" ]; then echo half > "$file"; echo "main.go:1:2: it does not compile"; exit 1; fi
+  echo "$package" > "$file"
+done
 """
 
 
@@ -138,11 +143,34 @@ def test_a_second_build_does_nothing(build: ModuleType, capsys: pytest.CaptureFi
 
 def test_a_failed_build_leaves_the_old_binary_or_none(build: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     """When Go fails, its last words are the error and no half-made file appears."""
-    monkeypatch.setenv("FAKE_GO_FAILS", "1")
+    monkeypatch.setenv("FAKE_GO_FAILS", build.ETCD.package)
     with pytest.raises(build.BuildError, match=r"Building etcd failed: main.go:1:2: it does not compile"):
         build.build(list(build.TARGETS))
-    assert list(bin_of(build).iterdir()) == []
-    assert not build.up_to_date(build.TARGETS[0])
+    assert not build.ETCD.binary.exists()
+    assert not build.up_to_date(build.ETCD)
+    assert list(build.CACHE.glob("building-*")) == []
+
+
+def test_the_longest_build_comes_first_and_shares_what_its_module_compiles(build: ModuleType) -> None:
+    """One `go build` for all commands of Kubernetes, before those of smaller modules; nothing is built twice."""
+    batches = build.batches_of(build.TARGETS)
+    assert batches[0].name == "kube-apiserver, kube-scheduler, kube-controller-manager, kubectl"
+    assert [batch.name for batch in batches[1:]] == ["helm", "kwok", "etcd"]
+    build.build(list(build.TARGETS))
+    assert {path.name: path.read_text() for path in bin_of(build).iterdir()} == {
+        target.name: f"{target.package}\n" for target in build.TARGETS
+    }
+
+
+def test_a_failure_ends_the_build_beside_it(build: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits minutes for a build that is of no use any more."""
+    hangs = tmp_path / "hangs"
+    monkeypatch.setenv("FAKE_GO_HANGS", str(hangs))
+    monkeypatch.setenv("FAKE_GO_FAILS", build.KWOK.package)
+    with pytest.raises(build.BuildError, match="Building kwok failed"):
+        build.build([build.KUBERNETES, build.KWOK])
+    for pid in hangs.read_text().split() if hangs.exists() else ():
+        assert not Path(f"/proc/{pid}").exists()
 
 
 def test_kubebuilder_assets_are_used_for_what_they_hold(
