@@ -19,14 +19,14 @@ import typer
 
 from gangsched import __version__
 from gangsched.configuration import load
+from gangsched.console import CANNOT, CommandLine, ended
 from gangsched.options import ConfigFormat, effective, with_settings
 from gangsched.settings import SettingsError
 
 EXIT_BUG = 1
-EXIT_MISCONFIGURED = 2
-EXIT_INTERRUPTED = 130
 
 cli = typer.Typer(
+    cls=CommandLine,
     name="gangsched",
     help="A gang scheduler for Kubernetes that runs alongside the cluster's own scheduler.",
     no_args_is_help=True,
@@ -144,19 +144,17 @@ def guarded(work: Callable[[], int]) -> int:
 
     If it is an exception group and the administrator can correct all its leaves, the first one is reported.
     """
-    try:
-        return work()
-    except KeyboardInterrupt:
-        return EXIT_INTERRUPTED
-    except Exception as error:
-        mend = _mendable(error)
-        if mend is not None:
-            typer.echo(f"gangsched: {mend}", err=True)
-            return EXIT_MISCONFIGURED
-        import structlog
+    return ended("gangsched", work, _explained)
 
-        structlog.get_logger().critical("bug", error=f"{type(error).__name__}: {error}", exc_info=True)
-        return EXIT_BUG
+
+def _explained(error: Exception) -> tuple[str, int]:
+    mend = _mendable(error)
+    if mend is not None:
+        return str(mend), CANNOT
+    import structlog
+
+    structlog.get_logger().critical("bug", error=f"{type(error).__name__}: {error}", exc_info=error)
+    return "", EXIT_BUG
 
 
 def _mendable(error: Exception) -> Exception | None:

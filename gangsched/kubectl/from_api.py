@@ -15,12 +15,12 @@ SOURCE = "the gangs API"
 
 def gang_named(client: BlockingClient, namespace: str, name: str) -> GangStory:
     """Read a gang. Raises Fault: ApiFault 404 if it does not exist or the API is not served (`session.is_unserved`)."""
-    return story(client.get(f"{GANGS}/namespaces/{quote(namespace)}/gangs/{quote(name, safe='')}"))
+    return story(client.get(f"{GANGS}/namespaces/{quote(namespace, safe='')}/gangs/{quote(name, safe='')}"))
 
 
 def waiting(client: BlockingClient, namespace: str | None) -> list[Mapping[str, Any]]:
     """Gangs with a queue position, in queue order, of one namespace or of all. Raises Fault."""
-    scope = f"/namespaces/{quote(namespace)}" if namespace else ""
+    scope = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
     gangs = [item for item in client.items(f"{GANGS}{scope}/gangs") if item.get("status", {}).get("position")]
     return sorted(gangs, key=lambda gang: int(gang["status"]["position"]))
 

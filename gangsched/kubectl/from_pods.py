@@ -19,6 +19,7 @@ from gangsched.api import keys
 from gangsched.api.dialects.volcano_sub_groups import read_sub_groups
 from gangsched.api.gang_spec import GangDefaults, gang_id, gang_spec
 from gangsched.api.sub_groups import SEPARATOR, sub_group_of
+from gangsched.kube.http.answers import understood
 from gangsched.kube.http.blocking import BlockingClient
 from gangsched.kube.http.faults import NOT_FOUND, ApiFault, Fault
 from gangsched.kube.read.decode import decode_pod
@@ -39,14 +40,15 @@ _shapes = ShapeTable()
 def pod_named(client: BlockingClient, namespace: str, name: str) -> PodStory | None:
     """The pod, or None if there is none. Raises Fault."""
     try:
-        raw = client.request("GET", f"/api/v1/namespaces/{quote(namespace)}/pods/{quote(name, safe='')}")
+        raw = client.request("GET", f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(name, safe='')}")
     except ApiFault as fault:
         if fault.status == NOT_FOUND:
             return None
         raise
-    body: Mapping[str, Any] = msgspec.json.decode(raw)
-    gates = tuple(str(gate.get("name")) for gate in body["spec"].get("schedulingGates") or ())
     wire = _pod.decode(raw)
+    with understood(f"The answer of {client.access.server} about pod {name}"):
+        body: Mapping[str, Any] = msgspec.json.decode(raw)
+        gates = tuple(str(gate.get("name")) for gate in body["spec"].get("schedulingGates") or ())
     pod = decode_pod(wire, _shapes)
     if pod is None:  # ended, and of no gang
         spec, phase = wire.spec, wire.status.phase
@@ -104,7 +106,7 @@ def pods_at(client: BlockingClient, path: str, **query: str) -> Iterator[Pod]:
 def _listed(client: BlockingClient, namespace: str, label_selector: str = "") -> Iterator[Pod]:
     selected = {"labelSelector": label_selector} if label_selector else {}
     try:
-        yield from pods_at(client, f"/api/v1/namespaces/{quote(namespace)}/pods", **selected)
+        yield from pods_at(client, f"/api/v1/namespaces/{quote(namespace, safe='')}/pods", **selected)
     except ApiFault as fault:
         if fault.status != 400 or not label_selector:  # a name that no label can have
             raise
@@ -120,7 +122,10 @@ def _pod_group(
             continue
         (served,) = client.gets([f"/apis/{api_group}"])
         versions += [] if isinstance(served, Fault) else [each["groupVersion"] for each in served.get("versions", ())]
-    paths = [f"/apis/{version}/namespaces/{quote(namespace)}/podgroups/{quote(name, safe='')}" for version in versions]
+    paths = [
+        f"/apis/{version}/namespaces/{quote(namespace, safe='')}/podgroups/{quote(name, safe='')}"
+        for version in versions
+    ]
     return next((found for found in client.gets(paths) if not isinstance(found, Fault)), None) if paths else None
 
 
@@ -242,7 +247,7 @@ def _uid_of_events(body: Mapping[str, Any] | None, pods: list[Pod]) -> str:
 
 def _events(client: BlockingClient, namespace: str, uid: str) -> list[StoryLine]:
     query = urlencode({"fieldSelector": f"involvedObject.uid={uid}", "limit": "500"})
-    (found,) = client.gets([f"/api/v1/namespaces/{quote(namespace)}/events?{query}"])
+    (found,) = client.gets([f"/api/v1/namespaces/{quote(namespace, safe='')}/events?{query}"])
     if isinstance(found, Fault):
         return []
     events = sorted(found.get("items") or (), key=_last_seen)

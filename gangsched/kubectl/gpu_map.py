@@ -16,14 +16,15 @@ from typing import TypeVar
 import msgspec
 
 from gangsched.api.gang_spec import gang_id
+from gangsched.console import DONE
 from gangsched.kube.http.blocking import BlockingClient
 from gangsched.kube.http.faults import FORBIDDEN, NOT_FOUND, ApiFault
 from gangsched.kube.read.decode import decode_node
 from gangsched.kube.read.wire import Page, WireNode
 from gangsched.kubectl.doctor.services import gpu_policy, scheduler_settings
 from gangsched.kubectl.from_pods import pods_at
-from gangsched.kubectl.session import DONE, CannotAnswer, Session, lacking
-from gangsched.kubectl.terminal import Cell, Line, Output, columns, write, write_json
+from gangsched.kubectl.session import CannotAnswer, Session, lacking
+from gangsched.kubectl.terminal import Cell, Line, Output, columns, write, write_value
 from gangsched.model.gpu_policy import PRODUCT_LABEL, GpuPolicy
 from gangsched.model.objects import Node, Pod
 from gangsched.model.text import counted
@@ -54,19 +55,33 @@ class NodeUse:
 def show(session: Session, resource: str | None, selector: str, output: Output) -> int:
     """Print the map; return the exit code. Raises Fault and CannotAnswer."""
     nodes, pods = _read(session.client, selector)
+    if selector and not nodes:
+        raise CannotAnswer(f'No node matches the selector "{selector}".')
     resources = [resource] if resource else _accelerators(session.client, nodes)
     if not resources:
         raise CannotAnswer(
             f"No accelerators are known on the {counted(len(nodes), 'node')}: name a resource with --resource."
         )
     maps = {name: use(nodes, pods, name) for name in resources}
-    if output is Output.JSON:
-        write_json({name: [_as_json(each) for each in of] for name, of in maps.items()})
+    if resource and not maps[resource]:
+        raise CannotAnswer(_nowhere(nodes, resource))
+    if output is not Output.TEXT:
+        write_value({name: [_as_json(each) for each in of] for name, of in maps.items()}, output)
     else:
         write(
             line for place, (name, of) in enumerate(maps.items()) for line in ([""] if place else []) + drawn(name, of)
         )
     return DONE
+
+
+def _nowhere(nodes: Sequence[Node], resource: str) -> str:
+    """The sentence for a resource that no node has, with the most similar one that some node has."""
+    from difflib import get_close_matches
+
+    had = sorted({name for node in nodes for name, amount in node.allocatable if amount})
+    near = get_close_matches(resource, had, n=1)
+    meant = f"; did you mean {near[0]}?" if near else "."
+    return f'None of {counted(len(nodes), "node")} has the resource "{resource}"{meant}'
 
 
 def _accelerators(client: BlockingClient, nodes: Sequence[Node]) -> list[str]:
@@ -115,7 +130,7 @@ def drawn(resource: str, uses: Sequence[NodeUse]) -> list[Line | str]:
     styles = {letter: COLOURS[place % len(COLOURS)] for place, letter in enumerate(LETTERS)}
     width = max((len(each.node.name) for each in uses), default=4)
     products = {each.node.labels.get(PRODUCT_LABEL, "") for each in uses}
-    wide = max(map(len, products))
+    wide = max(map(len, products), default=0)
     for each in uses:
         product = f"{each.node.labels.get(PRODUCT_LABEL, '') or '-':{wide}}  " if len(products) > 1 else ""
         head = f"{each.node.name:{width}}  {product}{each.free:>3} free of {each.total:<3}  "

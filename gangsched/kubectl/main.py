@@ -6,19 +6,22 @@ Invariant: a command is imported when it is called. Exit codes: 0 yes or done; 1
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from functools import partial, wraps
 from pathlib import Path
-from typing import Annotated, ParamSpec
+from typing import Annotated, Any
 
 import typer
 
 from gangsched import __version__
+from gangsched.console import CommandLine
+from gangsched.kubectl.connection import FLAGS, parameters, with_flags
 from gangsched.kubectl.session import Session, guarded
 from gangsched.kubectl.terminal import Output
 
-P = ParamSpec("P")
 cli = typer.Typer(
+    cls=CommandLine,
     name="kubectl-gangsched",
     help="Inspect the gangs of a cluster. Exit codes: 0 success, or the answer yes; 1 the answer no, or problems "
     "found; 2 wrong usage, a missing permission or an unreachable cluster; 3 internal error.",
@@ -28,53 +31,62 @@ cli = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-Namespace = Annotated[
-    str | None, typer.Option("--namespace", "-n", help="Namespace. Default: that of the kubeconfig context.")
-]
-Kubeconfig = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Path to a kubeconfig. Default: $KUBECONFIG, else ~/.kube/config.")
-]
-Context = Annotated[str | None, typer.Option(help="Kubeconfig context. Default: the current context.")]
-Form = Annotated[Output, typer.Option("--output", "-o", help="Output format: text or json.")]
+Form = Annotated[Output, typer.Option("--output", "-o", help="Output format: text, json or yaml.")]
+MORE = "`kubectl gangsched --help` lists more connection options, which every command accepts."
 
 
-@cli.callback()
-def root() -> None:
+def root(called: typer.Context, **flags: Any) -> None:
     """Inspect the gangs of a cluster. Exit codes: 0 success, or the answer yes; 1 the answer no, or problems found; 2
-    wrong usage, a missing permission or an unreachable cluster; 3 internal error.
+    wrong usage, a missing permission or an unreachable cluster; 3 internal error. Connection options may also follow
+    the command.
     """
+    called.obj = flags
 
 
-def _exits(command: Callable[P, int]) -> Callable[P, None]:
+_called = inspect.Parameter("called", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
+root.__signature__ = inspect.Signature([_called, *parameters(frozenset(FLAGS))])  # type: ignore[attr-defined]
+cli.callback()(root)
+
+
+def _exits(command: Callable[..., int]) -> Callable[..., None]:
     """Let the process end with the exit code that a command returns."""
 
     @wraps(command)  # typer reads the options from the signature of what is wrapped
-    def exits(*args: P.args, **options: P.kwargs) -> None:
+    def exits(*args: Any, **options: Any) -> None:
         raise typer.Exit(guarded(partial(command, *args, **options)))
 
+    exits.__signature__ = inspect.signature(command, eval_str=True)  # type: ignore[attr-defined]
     return exits
 
 
-@cli.command()
-@_exits
+def _connected(*, takes_namespace: bool) -> Callable[[Callable[..., int]], Callable[..., None]]:
+    """A command that asks the cluster: its first parameter is the session."""
+
+    def decorated(command: Callable[..., int]) -> Callable[..., None]:
+        return _exits(with_flags(command, takes_namespace=takes_namespace))
+
+    return decorated
+
+
+@cli.command(epilog=MORE)
+@_connected(takes_namespace=True)
 def why(
+    session: Session,
     target: Annotated[str, typer.Argument(metavar="POD|GANG", help="Pod or gang: NAME, pod/NAME or gang/NAME.")],
     *,
-    namespace: Namespace = None,
     output: Form = Output.TEXT,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
 ) -> int:
     """Explain why a pod or gang is waiting, or show where it runs."""
 
     from gangsched.kubectl.why import why as ask
 
-    return ask(Session(namespace, kubeconfig, context), target, output)
+    return ask(session, target, output)
 
 
-@cli.command("map")
-@_exits
+@cli.command("map", epilog=MORE)
+@_connected(takes_namespace=False)
 def gpu_map(
+    session: Session,
     *,
     resource: Annotated[
         str | None, typer.Option(help="Extended resource to show. Default: all accelerators in the cluster.")
@@ -83,19 +95,18 @@ def gpu_map(
         str | None, typer.Option("--selector", "-l", help="Label selector of the nodes to show.")
     ] = None,
     output: Form = Output.TEXT,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
 ) -> int:
     """Show which gangs use the GPUs of each node. Requires permission to list nodes and pods."""
 
     from gangsched.kubectl.gpu_map import show
 
-    return show(Session(None, kubeconfig, context), resource, selector or "", output)
+    return show(session, resource, selector or "", output)
 
 
-@cli.command()
-@_exits
+@cli.command(epilog=MORE)
+@_connected(takes_namespace=False)
 def doctor(
+    session: Session,
     *,
     system: Annotated[
         str, typer.Option("--scheduler-namespace", help="Namespace in which gangsched runs.")
@@ -104,19 +115,18 @@ def doctor(
         str, typer.Option("--service-account", help="Name of gangsched's ServiceAccount.")
     ] = "gangsched",
     output: Form = Output.TEXT,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
 ) -> int:
     """Check the cluster for problems that keep gangs from being scheduled; exit code 1 if there are any."""
 
     from gangsched.kubectl.doctor.command import doctor as examine
 
-    return examine(Session(None, kubeconfig, context), system, account, output)
+    return examine(session, system, account, output)
 
 
-@cli.command()
-@_exits
+@cli.command(epilog=MORE)
+@_connected(takes_namespace=False)
 def snapshot(
+    session: Session,
     *,
     out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="Output file.")] = Path(
         "gangsched-snapshot.json.gz"
@@ -124,8 +134,6 @@ def snapshot(
     redact_names: Annotated[
         bool, typer.Option("--redact-names", help="Replace the names of all objects with pseudonyms.")
     ] = False,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
 ) -> int:
     """Save the scheduler's input (nodes, pods, PodGroups, volumes, …) to a file. Environment variables, images and
     arguments are left out.
@@ -133,7 +141,7 @@ def snapshot(
 
     from gangsched.kubectl.snapshot.take import snapshot as take
 
-    return take(Session(None, kubeconfig, context), out, redact_names=redact_names)
+    return take(session, out, redact_names=redact_names)
 
 
 @cli.command()
@@ -157,28 +165,27 @@ def replay(
     return play(file, config, scheduler_name, output)
 
 
-@cli.command()
-@_exits
+@cli.command(epilog=MORE)
+@_connected(takes_namespace=True)
 def queue(
+    session: Session,
     *,
-    namespace: Namespace = None,
     everywhere: Annotated[
         bool, typer.Option("--all-namespaces", "-A", help="List the gangs of all namespaces.")
     ] = False,
     output: Form = Output.TEXT,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
 ) -> int:
     """List waiting gangs in queue order. Requires the gangs API (setting visibility_port of the scheduler)."""
 
     from gangsched.kubectl.waiting import queue as ask
 
-    return ask(Session(namespace, kubeconfig, context), output, all_namespaces=everywhere)
+    return ask(session, output, all_namespaces=everywhere)
 
 
-@cli.command()
-@_exits
+@cli.command(epilog=MORE)
+@_connected(takes_namespace=True)
 def plan(
+    session: Session,
     *,
     file: Annotated[
         Path, typer.Option("--filename", "-f", metavar="FILE", help="Manifest file; - reads standard input.")
@@ -187,16 +194,13 @@ def plan(
         int | None,
         typer.Option("--min", min=0, help="Minimum number of members of each gang. Default: as in the manifest."),
     ] = None,
-    namespace: Namespace = None,
     output: Form = Output.TEXT,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
 ) -> int:
     """Check whether the workload in a manifest would start now; exit code 1 if not. Nothing is created."""
 
     from gangsched.kubectl.plan.command import plan as ask
 
-    return ask(Session(namespace, kubeconfig, context), file, minimum, output)
+    return ask(session, file, minimum, output)
 
 
 @cli.command()

@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 
+from gangsched.console import CANNOT, ended
 from gangsched.kube.http.blocking import BlockingClient
 from gangsched.kube.http.faults import FORBIDDEN, NOT_FOUND, SERVER_ERROR, UNAUTHORIZED, ApiFault, Fault
-from gangsched.kube.http.plain_credentials import access
-from gangsched.kubectl.terminal import clean
+from gangsched.kube.http.plain_credentials import NO_OVERRIDES, Overrides, access
+from gangsched.kubectl.terminal import clean, sentence
 
-DONE, FOUND, CANNOT, BUG, INTERRUPTED = 0, 1, 2, 3, 130
-"""Exit codes: it is so; the answer is no, or something was found; there is no answer; a bug; ctrl-C."""
+FOUND, BUG = 1, 3
+"""Exit codes beside those of `console`: the answer is no, or something was found; a bug."""
 
 GANGS = "/apis/visibility.gangsched.dev/v1alpha1"
 TRACEBACK = "GANGSCHED_TRACEBACK"
 
+_namespace = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _cannot = re.compile(
-    r'User "(?P<user>.*?)" cannot (?P<verb>\w+) resource "(?P<resource>[^"]*)" in API group "(?P<group>[^"]*)"'
+    r'User "(?P<user>.*?)" cannot (?P<verb>[\w:-]+) resource "(?P<resource>[^"]*)" in API group "(?P<group>[^"]*)"'
 )
 
 
@@ -34,33 +35,35 @@ class Session:
     """One API server, as the kubeconfig's user; `namespace` is the one that the command inspects."""
 
     def __init__(
-        self, namespace: str | None = None, kubeconfig: Path | None = None, context: str | None = None
+        self,
+        namespace: str | None = None,
+        kubeconfig: Path | None = None,
+        overrides: Overrides = NO_OVERRIDES,
+        *,
+        within_s: float | None = None,
     ) -> None:
-        """Sends no request. Raises Misconfigured."""
-        self.client = BlockingClient(access(kubeconfig, context))
+        """Sends no request; `within_s` limits each one (`BlockingClient`). Raises Misconfigured and CannotAnswer."""
+        self.client = BlockingClient(access(kubeconfig, overrides), within_s=within_s)
         self.namespace = namespace or self.client.access.namespace
+        if not _namespace.fullmatch(self.namespace):
+            raise CannotAnswer(f'"{self.namespace}" cannot be the name of a namespace.')
 
 
 def guarded(work: Callable[[], int]) -> int:
     """The exit code of `work`; exceptions become one sentence on stderr."""
-    try:
-        return work()
-    except KeyboardInterrupt:
-        return INTERRUPTED
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # whoever read it wants no more
-        return DONE
-    except (CannotAnswer, Fault) as error:
-        text, code = told(error) if isinstance(error, Fault) else str(error), CANNOT
-    except msgspec.MsgspecError as error:
-        text, code = f"An answer of the API server is not understood: {error}.", CANNOT
-    except Exception as error:
-        if os.environ.get(TRACEBACK):
-            raise
-        text = f"a bug: {type(error).__name__}: {error}; please report it with what {TRACEBACK}=1 prints"
-        code = BUG
-    sys.stderr.write(f"kubectl-gangsched: {clean(text)}\n")
-    return code
+    return ended("kubectl-gangsched", work, _explained)
+
+
+def _explained(error: Exception) -> tuple[str, int] | None:
+    """The sentence and exit code of an exception; None for a bug that is to be seen as a traceback."""
+    if isinstance(error, CannotAnswer | Fault):
+        return clean(told(error) if isinstance(error, Fault) else str(error)), CANNOT
+    if isinstance(error, msgspec.MsgspecError):
+        return clean(f"An answer of the API server is not understood: {error}."), CANNOT
+    if os.environ.get(TRACEBACK):
+        return None
+    text = f"a bug: {type(error).__name__}: {error}; please report it with what {TRACEBACK}=1 prints"
+    return clean(text), BUG
 
 
 def told(fault: Fault) -> str:
@@ -71,7 +74,7 @@ def told(fault: Fault) -> str:
         return "The API server does not accept the credentials of your kubeconfig: log in again."
     if fault.status == FORBIDDEN:
         return f"{lacking(fault)}."
-    return f"The API server refused: {fault}"
+    return sentence(f"The API server refused: {fault}")
 
 
 def lacking(fault: ApiFault) -> str:

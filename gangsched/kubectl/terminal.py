@@ -7,6 +7,7 @@ move the cursor or set the title, and bidirectional overrides become "�".
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
@@ -14,10 +15,11 @@ from typing import NamedTuple
 
 
 class Output(StrEnum):
-    """Output format: text or JSON."""
+    """Output format: text, JSON or YAML."""
 
     TEXT = "text"
     JSON = "json"
+    YAML = "yaml"
 
 
 class Cell(NamedTuple):
@@ -38,7 +40,8 @@ def clean(text: str) -> str:
 
 def write(lines: Iterable[Line | str]) -> None:
     """Write lines to stdout; each is a text, or several texts that are concatenated."""
-    if not sys.stdout.isatty():
+    # NO_COLOR turns bold off as well: it asks for plain text.
+    if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
         for line in lines:
             sys.stdout.write(clean(line if isinstance(line, str) else "".join(_text(cell) for cell in line)) + "\n")
         return
@@ -53,8 +56,14 @@ def write(lines: Iterable[Line | str]) -> None:
         console.print(styled, soft_wrap=True)
 
 
-def write_json(value: object) -> None:
-    """Write JSON to stdout; everything that is not ASCII is escaped."""
+def write_value(value: object, output: Output) -> None:
+    """Write JSON or YAML to stdout; everything that is not ASCII is escaped."""
+    if output is Output.YAML:
+        import yaml
+
+        # Through JSON, which has neither enums nor tuples.
+        sys.stdout.write(yaml.safe_dump(json.loads(json.dumps(value)), sort_keys=False))
+        return
     sys.stdout.write(json.dumps(value, indent=2) + "\n")
 
 

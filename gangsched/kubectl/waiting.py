@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from gangsched.console import DONE
 from gangsched.kube.http.faults import FORBIDDEN, ApiFault
 from gangsched.kubectl import from_api
-from gangsched.kubectl.session import DONE, CannotAnswer, Session, is_unserved, lacking, serves_gangs
-from gangsched.kubectl.terminal import Cell, Line, Output, columns, write, write_json
+from gangsched.kubectl.session import CannotAnswer, Session, is_unserved, lacking, serves_gangs
+from gangsched.kubectl.terminal import Cell, Line, Output, columns, write, write_value
 from gangsched.model.text import counted
 
 INSTALL = "an operator turns it on with `kubectl apply -k manifests/visibility` (docs/visibility.md)"
@@ -31,8 +32,8 @@ def queue(session: Session, output: Output, *, all_namespaces: bool) -> int:
         if fault.status == FORBIDDEN and all_namespaces:
             raise CannotAnswer(f"{lacking(fault)}; ask for one namespace with -n.") from fault
         raise
-    if output is Output.JSON:
-        write_json(gangs)
+    if output is not Output.TEXT:
+        write_value(gangs, output)
     else:
         where = "in the cluster" if all_namespaces else f"in namespace {session.namespace}"
         write(_told(gangs, where))

@@ -6,11 +6,12 @@ and a pod have the same name, the user must write `gang/NAME` or `pod/NAME`.
 
 from __future__ import annotations
 
+from gangsched.console import DONE
 from gangsched.kube.http.faults import FORBIDDEN, NOT_FOUND, ApiFault, Fault
 from gangsched.kubectl import from_api, from_pods
-from gangsched.kubectl.session import DONE, CannotAnswer, Session, is_unserved, lacking, serves_gangs
+from gangsched.kubectl.session import CannotAnswer, Session, is_unserved, lacking, serves_gangs
 from gangsched.kubectl.story import GangStory, PodStory, as_json, in_domains, of_gang, of_pod
-from gangsched.kubectl.terminal import Cell, Line, Output, columns, facts, write, write_json
+from gangsched.kubectl.terminal import Cell, Line, Output, columns, facts, write, write_value
 from gangsched.model.text import counted
 
 GANG_WORDS = frozenset({"gang", "gangs", "podgroup", "podgroups", "pg"})
@@ -46,13 +47,18 @@ def why(session: Session, target: str, output: Output) -> int:
 def _target(target: str) -> tuple[str, str]:
     """("gang", "pod" or "", name)."""
     word, slash, name = target.partition("/")
-    if not slash:
+    if not slash and _is_name(target):
         return "", target
-    if not name or word.lower() not in GANG_WORDS | POD_WORDS:
+    if not _is_name(name) or word.lower() not in GANG_WORDS | POD_WORDS:
         raise CannotAnswer(
             f'"{target}" is not understood: give NAME, pod/NAME or gang/NAME, and the namespace with -n.'
         )
     return ("gang" if word.lower() in GANG_WORDS else "pod"), name
+
+
+def _is_name(text: str) -> bool:
+    """Whether a request can name it: the others would ask for a list, or for another path."""
+    return text not in {"", ".", ".."} and text.isprintable()
 
 
 def _pod(session: Session, name: str, *, must: bool) -> PodStory | None:
@@ -100,11 +106,11 @@ def _tell(gang: GangStory | None, pod: PodStory | None, instead: str, output: Ou
     story = pod if pod is not None else gang
     assert story is not None
     said = of_pod(story) if isinstance(story, PodStory) else of_gang(story)
-    if output is Output.JSON:
+    if output is not Output.TEXT:
         told = as_json(story, said)
         if pod is not None:
             told["of"] = as_json(gang, of_gang(gang)) if gang is not None else None
-        write_json({**told, "instead": instead})
+        write_value({**told, "instead": instead}, output)
         return
     lines: list[Line | str] = [[Cell(said, "bold")]]
     if pod is not None and gang is not None:

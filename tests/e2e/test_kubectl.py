@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -22,6 +23,7 @@ from control_plane.following import Following
 from control_plane.ports import free_ports
 from typer.testing import CliRunner
 
+from gangsched.kubectl.connection import FLAGS, LEFT_OUT
 from gangsched.kubectl.main import cli
 from tests.e2e.kube_parts import ROOT
 from tests.e2e.visibility.conftest import API_SERVICE, await_available, serving
@@ -191,6 +193,68 @@ def test_the_doctor_finds_what_is_wrong(plane: ControlPlane, daemon: Serving, ed
     assert "ServiceAccount gangsched-system/default may not get pods, list pods" in other.out
     mine = ask(editor, "doctor")
     assert "pods of all namespaces: You (user system:serviceaccount:team-a:alice) may not list pods" in mine.out
+
+
+def test_an_impersonated_user_has_that_users_rights(
+    plane: ControlPlane, daemon: Serving, editor: Path, tmp_path: Path
+) -> None:
+    """By flag and by the kubeconfig's `as`: the administrator gets what the editor gets, as with kubectl."""
+    user = f"system:serviceaccount:{MINE}:alice"
+    impersonating = impersonated(plane, tmp_path / "as", user)
+    flags = ("--as", user, "--as-group", "system:authenticated")
+    for kubeconfig, given in ((plane.kubeconfig, flags), (impersonating, ())):
+        assert ask(kubeconfig, *given, "why", "training", "-n", MINE).code == 0
+        refused = ask(kubeconfig, *given, "why", "pod/alone", "-n", THEIRS)
+        said = f"kubectl-gangsched: You (user {user}) may not get pods in namespace {THEIRS}.\n"
+        assert refused == Answer(2, "", said)
+        assert ask(kubeconfig, *given, "map").code == 2
+    known = run(impersonating, str(KUBECTL), "get", "pod", "alone", "-n", THEIRS)
+    assert (known.code, f'User "{user}" cannot get' in known.err) == (1, True)
+    forbidden = ask(editor, "--as", "system:admin", "why", "training")
+    assert forbidden.code == 2
+    assert forbidden.err.startswith(f"kubectl-gangsched: You (user {user}) may not impersonate")
+
+
+def impersonated(plane: ControlPlane, path: Path, user: str) -> Path:
+    """The administrator's kubeconfig with `as`."""
+    document = json.loads(plane.kubeconfig.read_text())
+    document["users"][0]["user"] |= {"as": user, "as-groups": ["system:authenticated"]}
+    path.write_text(json.dumps(document))
+    return path
+
+
+def test_other_credentials_by_flags(plane: ControlPlane, daemon: Serving, editor: Path, tmp_path: Path) -> None:
+    """A token in place of the certificate; a server with and without its authority."""
+    token = plane.service_account_token(MINE, "alice")
+    mine = ("why", "training", "-n", MINE)
+    anonymous = tmp_path / "anonymous"
+    document = json.loads(editor.read_text())
+    document["users"][0]["user"] = {}
+    anonymous.write_text(json.dumps(document))
+    assert ask(anonymous, *mine, "--token", token).code == 0
+    assert ask(anonymous, "--token", f"{token}x", *mine).err.startswith(
+        "kubectl-gangsched: The API server does not accept the credentials"
+    )
+    empty = tmp_path / "empty"
+    empty.write_text("")
+    by_hand = ("--server", plane.url, "--token", token)
+    assert ask(empty, *by_hand, "--certificate-authority", str(plane.ca_path), *mine).code == 0
+    assert ask(empty, *by_hand, "--insecure-skip-tls-verify=true", *mine).code == 0
+    unverified = ask(empty, *by_hand, *mine)
+    assert (unverified.code, "certificate verify failed" in unverified.err.lower()) == (2, True)
+
+
+def test_every_global_option_of_kubectl_is_known() -> None:
+    """Those of the kubectl built here: accepted with the same spelling and short form, or left out with a reason."""
+    listed = subprocess.run([KUBECTL, "options"], capture_output=True, text=True, check=True).stdout
+    theirs = {name: short for short, name in re.findall(r"^    (?:-(\w), )?--([a-z-]+)=", listed, re.MULTILINE)}
+    ours = {}
+    for flag in FLAGS.values():
+        shorts = [each.lstrip("-") for each in flag.spellings if not each.startswith("--")]
+        ours[flag.spellings[0].partition("/")[0].removeprefix("--")] = "".join(shorts)
+    assert len(theirs) > 20, listed
+    assert ours == {name: short for name, short in theirs.items() if name not in LEFT_OUT}
+    assert set(LEFT_OUT) <= set(theirs)
 
 
 def test_a_replayed_snapshot_says_what_the_conditions_say(

@@ -6,6 +6,8 @@ Invariant: an error answer becomes an `ApiFault` with any body; an answer that d
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import msgspec
@@ -38,6 +40,15 @@ class _Status(msgspec.Struct):
 
 
 _status_decoder = msgspec.json.Decoder(_Status)
+
+
+@contextmanager
+def understood(what: str) -> Iterator[None]:
+    """Reads an answer that was decoded without a type. Raises Malformed where it has another shape than the API's."""
+    try:
+        yield
+    except (AttributeError, IndexError, KeyError, TypeError) as error:
+        raise Malformed(f"{what} has another shape than that of the Kubernetes API.") from error
 
 
 def decoded(decoder: msgspec.json.Decoder[T], body: bytes | msgspec.Raw, what: str) -> T:

@@ -7,28 +7,33 @@ closed is retried. Connections stay open as long as the client.
 from __future__ import annotations
 
 import http.client
+import time
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 from urllib.parse import urlencode, urlsplit
 
 import msgspec
 
 from gangsched.kube.http.answers import ANY_JSON, decoded, fault_of
-from gangsched.kube.http.faults import Fault, Misconfigured, Unreachable, said
+from gangsched.kube.http.faults import Fault, Malformed, Misconfigured, Unreachable, said
 from gangsched.kube.http.plain_credentials import Access
 
 JSON = "application/json"
 PAGE = 500
 AT_A_TIME = 6
+SILENCE_S = 15.0
+CHUNK = 1 << 16
+Headers: TypeAlias = list[tuple[str, bytes]]
 
 
 class BlockingClient:
     """Requests to one API server."""
 
-    def __init__(self, access: Access, *, timeout_s: float = 15.0) -> None:
-        """`timeout_s` is for connecting, and for each silence of the server."""
+    def __init__(self, access: Access, *, within_s: float | None = None) -> None:
+        """`within_s` limits each request as a whole, 0 for no limit; None limits each silence of the server."""
         self.access = access
-        self._timeout_s = timeout_s
+        self._within_s = within_s
+        self._silence_s = SILENCE_S if within_s is None else within_s or None
         self._idle: list[http.client.HTTPConnection] = []  # append and pop are atomic
 
     def close(self) -> None:
@@ -38,14 +43,13 @@ class BlockingClient:
 
     def request(self, method: str, path: str, body: bytes | None = None, *, accept: str = JSON) -> bytes:
         """Send one request; return the body. Raises ApiFault or Unreachable."""
-        headers = {"Accept": accept, "User-Agent": "kubectl-gangsched"}
-        if body is not None:
-            headers["Content-Type"] = JSON
-        if self.access.authorization:
-            headers["Authorization"] = self.access.authorization
+        deadline_s = time.monotonic() + self._within_s if self._within_s else None
         try:
+            headers = self._headers(body, accept)
             connection, answer = self._send(method, urlsplit(self.access.server).path + path, body, headers)
-            text = answer.read()
+            text = _read(connection, answer, deadline_s)
+        except ValueError as error:
+            raise Misconfigured(f"Cannot send what {self.access.name} has: {said(error)}.") from error
         except (OSError, http.client.HTTPException) as error:
             raise Unreachable(f"No answer from {self.access.server} of {self.access.name}: {said(error)}.") from error
         self._idle.append(connection)
@@ -53,14 +57,32 @@ class BlockingClient:
             raise fault_of(answer.status, text, answer.getheader("Retry-After"))
         return text
 
+    def _headers(self, body: bytes | None, accept: str) -> Headers:
+        """The headers as pairs, since the group of an impersonated user may repeat. Raises ValueError."""
+        headers = [("Accept", accept), ("User-Agent", "kubectl-gangsched"), *self.access.impersonation]
+        if body is not None:
+            headers += [("Content-Type", JSON), ("Content-Length", str(len(body)))]
+        if self.access.authorization:
+            headers.append(("Authorization", self.access.authorization))
+        return [(name, value.encode()) for name, value in headers]
+
     def json(self, method: str, path: str, body: object = None) -> Any:
         """`request` with decoded bodies. Also raises Malformed."""
         text = self.request(method, path, None if body is None else msgspec.json.encode(body))
         return decoded(ANY_JSON, text, f"The answer of {self.access.server} to {method} {path} is not JSON")
 
     def get(self, path: str) -> Any:
-        """GET and decode."""
-        return self.json("GET", path)
+        """GET and decode an object. Raises Fault."""
+        found = self.json("GET", path)
+        if not isinstance(found, dict):
+            raise Malformed(f"The answer of {self.access.server} to GET {path} is not an object.")
+        return found
+
+    def named(self, path: str) -> Any:
+        """`get` of an object of the API, which has a name. Raises Fault."""
+        found = self.get(path)
+        _check_named(found, f"The answer of {self.access.server} to GET {path} is not an object of the API.")
+        return found
 
     def pages(self, path: str, **query: str) -> Iterator[bytes]:
         """Yield every page of a list."""
@@ -74,8 +96,13 @@ class BlockingClient:
                 return
 
     def items(self, path: str, **query: str) -> list[Any]:
-        """Return every object of a list, decoded."""
-        return [item for page in self.pages(path, **query) for item in msgspec.json.decode(page).get("items") or ()]
+        """Return every object of a list, decoded. Raises Fault."""
+        found = [item for page in self.pages(path, **query) for item in msgspec.json.decode(page).get("items") or ()]
+        for item in found:
+            _check_named(
+                item, f"The list at {path} of {self.access.server} has something that is no object of the API."
+            )
+        return found
 
     def gets(self, paths: Sequence[str]) -> list[Any]:
         """GET several paths at a time; return the body of each, or the Fault of one that failed."""
@@ -93,7 +120,7 @@ class BlockingClient:
             return list(pool.map(one, paths))
 
     def _send(
-        self, method: str, path: str, body: bytes | None, headers: dict[str, str]
+        self, method: str, path: str, body: bytes | None, headers: Headers
     ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
         try:
             connection = self._idle.pop()
@@ -101,14 +128,12 @@ class BlockingClient:
             pass
         else:
             try:
-                connection.request(method, path, body, headers)
-                return connection, connection.getresponse()
+                return connection, _asked(connection, method, path, body, headers)
             # The server closed an idle connection: the request cannot have been carried out, so it is sent once more.
             except (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError):
                 connection.close()
         connection = self._connection()
-        connection.request(method, path, body, headers)
-        return connection, connection.getresponse()
+        return connection, _asked(connection, method, path, body, headers)
 
     def _connection(self) -> http.client.HTTPConnection:
         server, proxy = urlsplit(self.access.server), urlsplit(self.access.proxy)
@@ -117,13 +142,51 @@ class BlockingClient:
         host, port = server.hostname or "", server.port or (443 if server.scheme == "https" else 80)
         to = (proxy.hostname or "", proxy.port or 3128) if proxy.scheme else (host, port)
         connection = (
-            http.client.HTTPConnection(*to, timeout=self._timeout_s)
+            http.client.HTTPConnection(*to, timeout=self._silence_s)
             if self.access.tls is None
-            else http.client.HTTPSConnection(*to, timeout=self._timeout_s, context=self.access.tls)
+            else http.client.HTTPSConnection(*to, timeout=self._silence_s, context=self.access.tls)
         )
         if proxy.scheme:
             connection.set_tunnel(host, port)
         return connection
+
+
+def _asked(
+    connection: http.client.HTTPConnection, method: str, path: str, body: bytes | None, headers: Headers
+) -> http.client.HTTPResponse:
+    connection.putrequest(method, path, skip_accept_encoding=True)
+    for name, value in headers:
+        connection.putheader(name, value)
+    connection.endheaders(body)
+    return connection.getresponse()
+
+
+def _read(connection: http.client.HTTPConnection, answer: http.client.HTTPResponse, deadline_s: float | None) -> bytes:
+    """The body. Raises TimeoutError if it is not complete at the deadline."""
+    if deadline_s is None:
+        return answer.read()
+    parts = []
+    while not answer.isclosed():
+        left_s = deadline_s - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError
+        _patient(connection, left_s)
+        parts.append(answer.read(CHUNK))
+    _patient(connection, connection.timeout)
+    return b"".join(parts)
+
+
+def _patient(connection: http.client.HTTPConnection, seconds: float | None) -> None:
+    # A connection that the server closes with its answer has no socket any more.
+    if connection.sock is not None:
+        connection.sock.settimeout(seconds)
+
+
+def _check_named(found: object, complaint: str) -> None:
+    """Raise Malformed unless it has a name, as every object of the API has."""
+    metadata = found.get("metadata") if isinstance(found, dict) else None
+    if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):
+        raise Malformed(complaint)
 
 
 class _PageMeta(msgspec.Struct):

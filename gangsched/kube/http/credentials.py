@@ -59,7 +59,10 @@ class Credentials:
                     # A refreshed token must not be written back: the kubeconfig may be mounted read-only or be shared.
                     persist_config=False,
                 )
+                self._refuse_impersonation()
             self.tls = _tls(settings)
+        except Misconfigured:
+            raise
         except Exception as error:  # YAML, files, TLS and exec plugins each raise their own
             raise Misconfigured(f"Cannot use {self.name}: {_why(error).rstrip('.')}.") from error
         self.settings = settings
@@ -85,6 +88,16 @@ class Credentials:
                 await self._loader.load_from_exec_plugin()
                 self.settings.api_key["BearerToken"] = self._loader.token
             self._take_token()
+
+    def _refuse_impersonation(self) -> None:
+        """The library ignores `as`, so that the daemon would act with more rights than the kubeconfig means."""
+        # Private, see `renew`.
+        user = getattr(self._loader, "_user", None)
+        if user is not None and any(key in user for key in ("as", "as-uid", "as-groups", "as-user-extra")):
+            raise Misconfigured(
+                f"Cannot use {self.name}: its user impersonates another one (as), which a daemon does not do; "
+                "give it credentials of its own."
+            )
 
     def _take_token(self) -> None:
         self.authorization = str(self.settings.api_key.get("BearerToken", "")).strip()

@@ -12,9 +12,10 @@ import ssl
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
+from urllib.parse import quote, urlsplit
 
 import yaml
 
@@ -28,33 +29,87 @@ LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Address and credentials of one API server. `namespace` is the context's namespace; `name` is for messages."""
+    """Address and credentials of one API server."""
 
     server: str
+    #: Where they come from, for messages.
     name: str
+    #: The context's namespace.
     namespace: str = "default"
     authorization: str = ""
     tls: ssl.SSLContext | None = None
     proxy: str = ""
+    #: Headers that ask the server to act as another user (`impersonation`).
+    impersonation: tuple[tuple[str, str], ...] = ()
 
 
-def access(kubeconfig: Path | None = None, context: str | None = None) -> Access:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overrides:
+    """What flags put in place of a kubeconfig's entries, named as its fields; empty values override nothing."""
+
+    context: str = ""
+    #: The cluster and the user to use in place of the context's.
+    cluster: str = ""
+    user: str = ""
+    #: Fields of the cluster, and of the user.
+    of_cluster: Mapping[str, Any] = field(default_factory=dict)
+    of_user: Mapping[str, Any] = field(default_factory=dict)
+
+
+NO_OVERRIDES = Overrides()
+CREDENTIALS = ("token", "tokenFile", "username", "password", "exec", "auth-provider")
+"""Fields of a user of which a flag replaces all: two kinds of credentials would contradict each other."""
+AUTHORITY = ("certificate-authority", "certificate-authority-data", "insecure-skip-tls-verify")
+
+
+def access(kubeconfig: Path | None = None, overrides: Overrides = NO_OVERRIDES) -> Access:
     """Find the credentials as kubectl does: the given file, else $KUBECONFIG, else ~/.kube/config, else the pod's
-    service account.
+    service account; flags override their parts.
 
     Raises Misconfigured with one sentence.
     """
     try:
         paths = location.kubeconfig_path(kubeconfig)
     except Misconfigured:
-        if kubeconfig is None and context is None and location.in_cluster():
-            return _of_service_account()
-        raise
+        names_an_entry = overrides.context or overrides.cluster or overrides.user
+        if kubeconfig is not None or names_an_entry:
+            raise
+        if overrides.of_cluster.get("server"):
+            paths = ""  # the flags say it all
+        elif location.in_cluster():
+            return _impersonating(_of_service_account(), overrides.of_user)
+        else:
+            raise
     try:
-        return _of_kubeconfig(paths, kubeconfig, context)
+        return _of_kubeconfig(paths, kubeconfig, overrides)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError) as error:
         why = "it is not a kubeconfig" if isinstance(error, KeyError | TypeError | AttributeError) else said(error)
-        raise Misconfigured(f"Cannot use kubeconfig {paths}: {why}.") from error
+        raise Misconfigured(f"Cannot use {_named(paths)}: {why}.") from error
+
+
+def _named(paths: str) -> str:
+    return f"kubeconfig {paths}" if paths else "the connection flags"
+
+
+def impersonation(user: Mapping[str, Any], whose: str) -> tuple[tuple[str, str], ...]:
+    """The headers for the user's `as`, `as-uid`, `as-groups` and `as-user-extra`, as client-go sends them.
+
+    Raises Misconfigured if there is no `as` for the others.
+    """
+    headers = [("Impersonate-User", user.get("as")), ("Impersonate-Uid", user.get("as-uid"))]
+    headers += [("Impersonate-Group", group) for group in user.get("as-groups") or ()]
+    for key, values in (user.get("as-user-extra") or {}).items():
+        # A key may have any character, a name of a header may not; client-go writes keys in lower case, too.
+        name = f"Impersonate-Extra-{quote(str(key).lower(), safe='')}"
+        headers += [(name, value) for value in values]
+    given = tuple((name, str(value)) for name, value in headers if value)
+    if given and given[0][0] != "Impersonate-User":
+        raise Misconfigured(f"{whose} impersonates a group, a uid or extras without a user: pass --as as well.")
+    return given
+
+
+def _impersonating(found: Access, user: Mapping[str, Any]) -> Access:
+    return replace(found, impersonation=impersonation(user, found.name))
 
 
 def _of_service_account() -> Access:
@@ -70,24 +125,75 @@ def _of_service_account() -> Access:
     return Access(f"https://{host}:{port}", "the pod's service account", namespace, f"Bearer {token}", tls)
 
 
-def _of_kubeconfig(paths: str, given: Path | None, wanted: str | None) -> Access:
+def _of_kubeconfig(paths: str, given: Path | None, overrides: Overrides) -> Access:
     merged = _merged([paths] if given is not None else paths.split(os.pathsep))
-    name = wanted or merged["current-context"]
-    if name not in merged["contexts"]:
+    context = _context(merged, paths, overrides)
+    cluster = _overridden_cluster(merged["clusters"].get(context.get("cluster"), {}), overrides.of_cluster)
+    user = _overridden_user(merged["users"].get(context.get("user"), {}), overrides.of_user)
+    server = _server(str(cluster["server"]))
+    if "exec" in user or "auth-provider" in user:
+        found = _by_library(cluster, user)
+    else:
+        proxy = str(cluster.get("proxy-url") or "")
+        found = Access(server, "", "", _authorization(user), _tls(server, cluster, user), proxy)
+    name = _named(paths)
+    namespace = str(context.get("namespace") or "default")
+    return _impersonating(replace(found, name=name, namespace=namespace), user)
+
+
+def _context(merged: Mapping[str, Any], paths: str, overrides: Overrides) -> dict[str, Any]:
+    """The context, with the names of its cluster and user as the flags want them. Raises Misconfigured."""
+    name = overrides.context or merged["current-context"]
+    # Whoever names the server and the user needs no context.
+    is_needed = overrides.context or not (overrides.cluster or overrides.of_cluster.get("server"))
+    if name not in merged["contexts"] and (is_needed or name):
         said_so = f'has no context "{name}"' if name else "has no current context: pass --context"
         raise Misconfigured(f"Kubeconfig {paths} {said_so}.")
-    context = merged["contexts"][name]
-    for kind, of in (("clusters", "cluster"), ("users", "user")):
+    context = dict(merged["contexts"].get(name, {}))
+    for kind, of, given in (("clusters", "cluster", overrides.cluster), ("users", "user", overrides.user)):
+        if given and given not in merged[kind]:
+            raise Misconfigured(f'Kubeconfig {paths} has no {of} "{given}".')
+        context[of] = given or context.get(of)
         # A context without a user is valid: the server may admit anonymous requests.
-        if context.get(of) not in merged[kind] and (of == "cluster" or context.get(of)):
+        needed = not overrides.of_cluster.get("server") if of == "cluster" else bool(context[of])
+        if needed and context[of] not in merged[kind]:
             raise Misconfigured(f'Context "{name}" of kubeconfig {paths} names a {of} that is not there.')
-    cluster, user = merged["clusters"][context["cluster"]], merged["users"].get(context.get("user"), {})
-    namespace = str(context.get("namespace") or "default")
-    if "exec" in user or "auth-provider" in user:
-        return _by_library(paths, name, namespace)
-    server = str(cluster["server"]).rstrip("/")
-    proxy = str(cluster.get("proxy-url") or "")
-    return Access(server, f"kubeconfig {paths}", namespace, _authorization(user), _tls(server, cluster, user), proxy)
+    return context
+
+
+def _overridden_cluster(cluster: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The cluster with the flags' fields, by client-go's rules."""
+    found = dict(cluster)
+    if given.get("server"):
+        # The name was for the other server's certificate.
+        found.pop("tls-server-name", None)
+    if any(given.get(key) for key in AUTHORITY):
+        for key in AUTHORITY:
+            found.pop(key, None)
+    return {**found, **{key: value for key, value in given.items() if value}}
+
+
+def _overridden_user(user: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The user with the flags' fields, by client-go's rules."""
+    found = dict(user)
+    if any(given.get(key) for key in CREDENTIALS):
+        for key in CREDENTIALS:
+            found.pop(key, None)
+    for key in ("client-certificate", "client-key"):
+        if given.get(key):
+            found.pop(f"{key}-data", None)
+    return {**found, **{key: value for key, value in given.items() if value}}
+
+
+def _server(text: str) -> str:
+    """The address, with a scheme. Raises ValueError."""
+    # As kubectl: an address without a scheme is one of plain HTTP.
+    server = text.rstrip("/") if "://" in text else f"http://{text.rstrip('/')}"
+    parts = urlsplit(server)
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise ValueError(f'"{text}" is not the address of a server')
+    _ = parts.port  # which raises for a port that is none
+    return server
 
 
 def _merged(paths: list[str]) -> dict[str, Any]:
@@ -102,6 +208,9 @@ def _merged(paths: list[str]) -> dict[str, Any]:
         for kind, of in (("clusters", "cluster"), ("users", "user"), ("contexts", "context")):
             for entry in document.get(kind) or ():
                 values = dict(entry.get(of) or {})
+                command = (values.get("exec") or {}).get("command") or ""
+                if os.sep in command:
+                    values["exec"] = {**values["exec"], "command": str(path.parent / location.expanded(command))}
                 for key in ("certificate-authority", "client-certificate", "client-key", "tokenFile"):
                     if values.get(key):
                         # Relative paths are relative to their kubeconfig. An absolute path stays as it is: `/` discards
@@ -153,19 +262,29 @@ def _file(entry: Mapping[str, Any], key: str) -> Iterator[str | None]:
         yield file.name
 
 
-def _by_library(paths: str, context: str, namespace: str) -> Access:
+def _by_library(cluster: Mapping[str, Any], user: Mapping[str, Any]) -> Access:
+    """Credentials that need a plugin: the library reads a kubeconfig of these two entries alone."""
     import asyncio
     import time
 
     from gangsched.kube.http.credentials import Credentials
 
-    credentials = Credentials(paths, now=time.monotonic, context=context)
-    asyncio.run(credentials.load())
-    return Access(
-        credentials.server,
-        credentials.name,
-        namespace,
-        credentials.authorization,
-        credentials.tls,
-        credentials.proxy or "",
-    )
+    # Its `as` is ours to send: the library knows none.
+    alone = {key: value for key, value in user.items() if not key.startswith("as")}
+    document = {
+        "clusters": [{"name": "it", "cluster": dict(cluster)}],
+        "users": [{"name": "it", "user": alone}],
+        "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}],
+        "current-context": "it",
+    }
+    with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:  # readable by its owner alone
+        yaml.safe_dump(document, file)
+        file.flush()
+        credentials = Credentials(file.name, now=time.monotonic)
+        try:
+            asyncio.run(credentials.load())
+        except Misconfigured as error:
+            # Whoever reads it knows no temporary file.
+            raise ValueError(str(error).partition(f"{credentials.name}: ")[2] or str(error)) from error
+    proxy = credentials.proxy or ""
+    return Access(credentials.server, "", "", credentials.authorization, credentials.tls, proxy)

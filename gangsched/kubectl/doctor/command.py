@@ -8,14 +8,15 @@ from dataclasses import dataclass, field
 
 from gangsched import __version__
 from gangsched.api.keys import SIGS, VOLCANO, X_K8S
+from gangsched.console import DONE
 from gangsched.kube.http.blocking import BlockingClient
 from gangsched.kube.http.faults import FORBIDDEN, NOT_FOUND, ApiFault
 from gangsched.kubectl.doctor import pods as of_pods
 from gangsched.kubectl.doctor import rights, services
 from gangsched.kubectl.doctor.finding import Finding
 from gangsched.kubectl.from_pods import pods_at
-from gangsched.kubectl.session import DONE, FOUND, Session, lacking
-from gangsched.kubectl.terminal import Cell, Line, Output, facts, write, write_json
+from gangsched.kubectl.session import FOUND, Session, lacking
+from gangsched.kubectl.terminal import Cell, Line, Output, facts, write, write_value
 from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.objects import Pod
 from gangsched.model.text import counted
@@ -42,9 +43,9 @@ class Report:
 def doctor(session: Session, system: str, account: str, output: Output) -> int:
     """Run all checks that permissions allow; return the exit code. Raises Fault."""
     report = examine(session.client, system, account)
-    if output is Output.JSON:
+    if output is not Output.TEXT:
         findings = [finding._asdict() for finding in report.findings]
-        write_json({"facts": report.facts, "findings": findings, "notChecked": report.unchecked})
+        write_value({"facts": report.facts, "findings": findings, "notChecked": report.unchecked}, output)
     else:
         write(_told(report))
     return FOUND if report.findings else DONE

@@ -11,6 +11,7 @@ import yaml
 from gangsched import __version__
 from gangsched.api.dialects import DIALECTS
 from gangsched.api.keys import SIGS, X_K8S
+from gangsched.kube.http.answers import understood
 from gangsched.kube.http.blocking import BlockingClient
 from gangsched.kube.http.faults import NOT_FOUND, ApiFault
 from gangsched.kubectl.doctor.finding import Finding
@@ -33,7 +34,11 @@ class Scheduler(NamedTuple):
 
 def scheduler(client: BlockingClient) -> Scheduler:
     """Find the scheduler in any namespace, by the label of its Deployment. Raises Fault."""
-    deployments = client.get(DEPLOYMENTS).get("items") or ()
+    with understood("The list of Deployments"):
+        return _scheduler(client, client.get(DEPLOYMENTS).get("items") or ())
+
+
+def _scheduler(client: BlockingClient, deployments: Sequence[Mapping[str, Any]]) -> Scheduler:
     names: list[str] = []
     accelerators: set[str] = set()
     findings: list[Finding] = []
@@ -88,8 +93,9 @@ def gpu_policy(settings: Mapping[str, Any]) -> GpuPolicy:
 
 def scheduler_settings(client: BlockingClient) -> dict[str, Any]:
     """Settings in the scheduler's ConfigMap, and its scheduler names. Raises Fault."""
-    for deployment in client.get(DEPLOYMENTS).get("items") or ():
-        return _settings(client, deployment["metadata"]["namespace"], deployment["spec"]["template"]["spec"])
+    with understood("The list of Deployments"):
+        for deployment in client.get(DEPLOYMENTS).get("items") or ():
+            return _settings(client, deployment["metadata"]["namespace"], deployment["spec"]["template"]["spec"])
     return {}
 
 
@@ -99,7 +105,9 @@ def _settings(client: BlockingClient, namespace: str, spec: Mapping[str, Any]) -
     settings: dict[str, Any] = {}
     for volume in spec.get("volumes") or ():
         if name := (volume.get("configMap") or {}).get("name"):
-            (found,) = client.gets([f"/api/v1/namespaces/{quote(namespace)}/configmaps/{quote(name)}"])
+            (found,) = client.gets(
+                [f"/api/v1/namespaces/{quote(namespace, safe='')}/configmaps/{quote(name, safe='')}"]
+            )
             for text in (found.get("data") or {}).values() if isinstance(found, dict) else ():
                 stated = yaml.safe_load(text)
                 settings |= stated if isinstance(stated, dict) else {}
@@ -116,15 +124,18 @@ def _settings(client: BlockingClient, namespace: str, spec: Mapping[str, Any]) -
 
 def serving_gangs(client: BlockingClient) -> list[str]:
     """API groups that serve objects of gangs, in discovery order: kubectl uses the first. Raises Fault."""
-    groups = client.get("/apis")["groups"]
-    known = [group for group in groups if group["name"] in DIALECTS]
-    answers = client.gets([f"/apis/{group['preferredVersion']['groupVersion']}" for group in known]) if known else []
-    return [
-        group["name"]
-        for group, answer in zip(known, answers, strict=True)
-        if isinstance(answer, dict)
-        and any(each["name"] == DIALECTS[group["name"]].plural for each in answer.get("resources") or ())
-    ]
+    with understood("The list of API groups"):
+        groups = client.get("/apis")["groups"]
+        known = [group for group in groups if group["name"] in DIALECTS]
+        paths = [f"/apis/{group['preferredVersion']['groupVersion']}" for group in known]
+    answers = client.gets(paths) if known else []
+    with understood("The list of resources"):
+        return [
+            group["name"]
+            for group, answer in zip(known, answers, strict=True)
+            if isinstance(answer, dict)
+            and any(each["name"] == DIALECTS[group["name"]].plural for each in answer.get("resources") or ())
+        ]
 
 
 def definitions(serving: Sequence[str]) -> Iterator[Finding]:

@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from gangsched.console import DONE
 from gangsched.kube.http.faults import FORBIDDEN, NOT_FOUND, ApiFault
 from gangsched.kubectl.plan import manifests
 from gangsched.kubectl.plan.answer import PlanAnswer, lines, of_review
 from gangsched.kubectl.plan.manifests import ManifestGang
-from gangsched.kubectl.session import DONE, FOUND, GANGS, CannotAnswer, Session
-from gangsched.kubectl.terminal import Line, Output, write, write_json
+from gangsched.kubectl.session import FOUND, GANGS, CannotAnswer, Session
+from gangsched.kubectl.terminal import Line, Output, write, write_value
 from gangsched.kubectl.waiting import INSTALL
 
 OURS = "gangsched"
@@ -29,12 +30,12 @@ def plan(session: Session, path: Path, minimum: int | None, output: Output) -> i
         gang.min_member = minimum if minimum is not None else gang.min_member
     answers, instead = _answers(session, gangs)
     notes = [note for gang in gangs for note in _notes(gang)]
-    if output is Output.JSON:
+    if output is not Output.TEXT:
         reviews = [
             {"gang": gang.name, "namespace": gang.namespace or session.namespace, "pods": gang.pods, **asdict(answer)}
             for gang, answer in zip(gangs, answers, strict=True)
         ]
-        write_json({"gangs": reviews, "notes": notes, "instead": instead})
+        write_value({"gangs": reviews, "notes": notes, "instead": instead}, output)
     else:
         told: list[Line | str] = []
         for gang, answer in zip(gangs, answers, strict=True):
@@ -85,7 +86,7 @@ def _review(session: Session, gang: ManifestGang) -> PlanAnswer:
             "podSets": [{"name": each.name, "count": each.count, "template": each.template} for each in gang.pod_sets],
         },
     }
-    namespace = quote(gang.namespace or session.namespace)
+    namespace = quote(gang.namespace or session.namespace, safe="")
     return of_review(session.client.json("POST", f"{GANGS}/namespaces/{namespace}/placementreviews", body)["status"])
 
 

@@ -18,10 +18,11 @@ from gangsched.api.dialects import DIALECTS
 from gangsched.api.podgroup import parse_pod_group, scheduled_condition, stored_conditions
 from gangsched.api.timestamps import parse_timestamp
 from gangsched.configuration import load
-from gangsched.kubectl.session import DONE, CannotAnswer
+from gangsched.console import DONE
+from gangsched.kubectl.session import CannotAnswer
 from gangsched.kubectl.snapshot import file
 from gangsched.kubectl.snapshot.take import all_resources
-from gangsched.kubectl.terminal import Cell, Output, columns, write, write_json
+from gangsched.kubectl.terminal import Cell, Output, columns, write, write_value
 from gangsched.model.objects import Pod, PodGroup
 from gangsched.model.protocol import Message, Replaced, SetPodCondition, SetPodGroupStatus, Unread
 from gangsched.model.reasons import Reason
@@ -60,8 +61,8 @@ def replay(path: Path, config: Path | None, names: list[str] | None, output: Out
         verdicts = decide(taken, load(config, stated).settings)
     except SettingsError as error:
         raise CannotAnswer(str(error)) from error
-    if output is Output.JSON:
-        write_json(
+    if output is not Output.TEXT:
+        write_value(
             [
                 {
                     "gang": each.gang,
@@ -72,7 +73,8 @@ def replay(path: Path, config: Path | None, names: list[str] | None, output: Out
                     "starts": each.starts,
                 }
                 for each in verdicts
-            ]
+            ],
+            output,
         )
         return DONE
     start = sum(bool(each.starts) for each in verdicts)

@@ -18,6 +18,7 @@ from gangsched import __version__
 from gangsched.api import keys
 from gangsched.api.dialects import DIALECTS, api_version
 from gangsched.api.timestamps import format_timestamp
+from gangsched.console import DONE
 from gangsched.kube.http.blocking import AT_A_TIME, BlockingClient
 from gangsched.kube.http.faults import FORBIDDEN, NOT_FOUND, ApiFault
 from gangsched.kube.ports import silent
@@ -26,7 +27,7 @@ from gangsched.kube.read.shapes import ShapeTable
 from gangsched.kube.read.storage_wire import WireDeviceObject, WireResourceClaim
 from gangsched.kube.read.wire import ContainerStatus, WireCondition, WirePod
 from gangsched.kubectl.doctor.services import scheduler_settings
-from gangsched.kubectl.session import DONE, CannotAnswer, Session, lacking
+from gangsched.kubectl.session import CannotAnswer, Session, lacking
 from gangsched.kubectl.snapshot import file
 from gangsched.kubectl.snapshot.redaction import Pseudonyms, selected, without_the_rest
 from gangsched.kubectl.terminal import Cell, Line, facts, write

@@ -14,9 +14,9 @@ from gangsched.kubectl.completion import candidates
     [
         (["sn"], ["snapshot", ":4"]),
         (["why", "--conte"], ["--context", ":4"]),
-        (["why", "x", "-o", ""], ["text", "json", ":4"]),
+        (["why", "x", "-o", ""], ["text", "json", "yaml", ":4"]),
         (["plan", "-f", ""], [":0"]),
-        (["no-such-command", "--co"], [":0"]),
+        (["no-such-command", "--fi"], [":0"]),
         (["why", "'"], [":0"]),
     ],
     ids=["command", "option", "value", "file", "misuse", "an open quote"],

@@ -29,7 +29,7 @@ class Server:
         if request.path == "/pages":
             last = "continue" in request.query
             meta = {} if last else {"continue": "more"}
-            return web.json_response({"metadata": meta, "items": [{"n": 2 if last else 1}]})
+            return web.json_response({"metadata": meta, "items": [{"metadata": {"name": "2" if last else "1"}}]})
         if request.path == "/no":
             status = {"kind": "Status", "reason": "Forbidden", "message": "not you"}
             return web.json_response(status, status=403)
@@ -55,7 +55,7 @@ def test_connections_are_kept_and_pages_followed(server: tuple[Server, ServerThr
     fake, thread = server
     client = BlockingClient(Access(thread.url, "test", authorization="Bearer t"))
     assert client.json("POST", "/x", {"a": 1}) == {"read": {"a": 1}}
-    assert client.items("/pages", labelSelector="a=b") == [{"n": 1}, {"n": 2}]
+    assert client.items("/pages", labelSelector="a=b") == [{"metadata": {"name": "1"}}, {"metadata": {"name": "2"}}]
     assert [path for _, path, _ in fake.requests[1:]] == [
         "/pages?limit=500&labelSelector=a%3Db",
         "/pages?limit=500&labelSelector=a%3Db&continue=more",

@@ -13,7 +13,7 @@ import pytest
 
 from gangsched.kube.http import location
 from gangsched.kube.http.faults import Misconfigured
-from gangsched.kube.http.plain_credentials import access
+from gangsched.kube.http.plain_credentials import Overrides, access
 
 
 def write(path: Path, user: dict[str, Any], name: str = "c", **cluster: Any) -> Path:
@@ -69,9 +69,9 @@ def test_several_files_are_joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     one, two = write(tmp_path / "1", {"token": "one"}, "a"), write(tmp_path / "2", {"token": "two"}, "b")
     monkeypatch.setenv("KUBECONFIG", f"{tmp_path / 'none'}:{one}:{two}")
     assert access().authorization == "Bearer one"
-    assert access(context="b").authorization == "Bearer two"
+    assert access(overrides=Overrides(context="b")).authorization == "Bearer two"
     with pytest.raises(Misconfigured, match='has no context "z"'):
-        access(context="z")
+        access(overrides=Overrides(context="z"))
 
 
 def test_inside_a_pod_the_service_account_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
