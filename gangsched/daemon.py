@@ -36,13 +36,23 @@ from gangsched.kube.write.spelling import rfc3339
 from gangsched.kube.write.status import StatusWriter
 from gangsched.kube.write.volume_binder import VolumeBinder
 from gangsched.loop import Loop, Ports
-from gangsched.model.protocol import BindUndecided, EvictionsForbidden, Gone, Message, Outcome, RecordEvent, Report
+from gangsched.model.protocol import (
+    Bind,
+    BindUndecided,
+    EvictionsForbidden,
+    Gone,
+    Message,
+    Outcome,
+    RecordEvent,
+    Report,
+)
 from gangsched.settings import Settings
 from gangsched.state.reporting.gang_numbers import Pending
 from gangsched.state.scheduling import SchedulingState
 from gangsched.telemetry.debug import debug_app, serve_debug
 from gangsched.telemetry.health import health_app, serve_health
 from gangsched.telemetry.heartbeat import Heartbeat
+from gangsched.telemetry.internal_faults import InternalFaults
 from gangsched.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -56,6 +66,10 @@ HAND_OVER_S = 0.05
 """For reports and evictions when another instance waits for the lease; it tells all but Events itself."""
 SERVE_WITHIN_S = 10.0
 """The gangs API waits no longer for the binds at the start."""
+UNREADY_AFTER = 3
+"""Pauses of planning, one after the other, for which a replica is not ready."""
+RESTART_AFTER_S = 300.0
+"""What is wrong may be in memory. The kubelet backs off as well, so that this causes no loop of restarts."""
 LOST_DRAIN_S = 1.0
 """For the answers to binds that are under way when the lease is lost; the others stay undecided."""
 
@@ -108,12 +122,14 @@ class Daemon:
         self._visibility_server: Server | None = None
         self.heartbeat = Heartbeat(self.metrics, now=runtime.now, sleep=runtime.sleep)
         self.state = SchedulingState(replace(parameters.rules(settings), extends=extends))
+        self.internal_faults = InternalFaults(self.metrics, self._log, now=runtime.now)
+        self.state.bulkhead.hears = self.internal_faults.hear
         self._connection_pool = connection_pool
         rates = WriteLimits.of(settings.writes_per_s)
         self.binder = Binder(
             self._connection_pool,
             self._sink,
-            objection=self.state.start_check.objection,
+            objection=self._objection,
             connections=settings.bind_connections,
             observe=self.metrics.bind_seconds.observe,
             runtime=runtime,
@@ -240,6 +256,7 @@ class Daemon:
             metrics=self.metrics,
             heartbeat=self.heartbeat,
             waiting_for=self._waiting_for,
+            is_hopeless=self._is_hopeless,
             role=None if self._leadership is None else lambda: "leader" if self._leads() else "standby",
         )
         return serve_health(app, self.settings.bind_address, self.settings.health_port)
@@ -254,6 +271,8 @@ class Daemon:
         missing = self.informers.waiting_for()
         pod_groups = self.informers.pod_groups
         stands_by = self._leadership is not None and not self._leads()
+        if fault := self._planning_fails():
+            missing.append(f"planning: internal error {fault}")
         if "podgroups" not in missing and (not pod_groups.is_followed() or (stands_by and not pod_groups.is_live())):
             missing.append("podgroups")
         served = self._visibility_server
@@ -262,6 +281,24 @@ class Daemon:
         if self.settings.visibility_port and (served is None or not (served.is_open or served.awaits_leader)):
             missing.append("visibility")
         return missing
+
+    def _objection(self, bind: Bind) -> str:
+        """Why a bind may not be sent, also if that cannot be computed (I10)."""
+        try:
+            return self.state.start_check.objection(bind)
+        except Exception as error:
+            self.state.bulkhead.message_failed(error, "", self._runtime.now())
+            return self.internal_faults.sentence
+
+    def _planning_fails(self) -> str:
+        """The reference of the internal error for which planning has paused repeatedly; "" if it does not."""
+        pause = self.state.bulkhead.pause
+        return pause.fault.reference if pause.fault is not None and pause.failures >= UNREADY_AFTER else ""
+
+    def _is_hopeless(self) -> bool:
+        """Whether no plan was made for so long that only a process that starts over may help."""
+        pause = self.state.bulkhead.pause
+        return bool(self._planning_fails()) and self._runtime.now() >= pause.since_s + RESTART_AFTER_S
 
     def _debug(self) -> AbstractAsyncContextManager[None]:
         return serve_debug(debug_app(self.state, self._runtime.now), self.settings.debug_port)
@@ -380,6 +417,7 @@ class Daemon:
         state = self.state
         nominations = state.preemptions.nominations
         self.metrics.preemption.nominations.set_function(lambda: len(nominations.all()))
+        self.metrics.planning_paused.set_function(lambda: float(state.bulkhead.pause.fault is not None))
         self.metrics.known_nodes.set_function(lambda: len(state.cluster))
         self.metrics.known_pods.set_function(lambda: len(informers.stores["pods"]))
         self.metrics.pod_groups_followed.set_function(informers.pod_groups.is_followed)

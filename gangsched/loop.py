@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -18,6 +19,7 @@ import structlog
 
 from gangsched.core.cycle import Limits
 from gangsched.core.scopes import look_ahead
+from gangsched.model.fault import FaultPlace
 from gangsched.model.plan import Plan
 from gangsched.model.protocol import Action, BindFailed, BindGone, BindOrder, Bound, Message, PreemptionOrder, Report
 from gangsched.model.reasons import EventReason, Reason
@@ -43,6 +45,8 @@ PASSES = 4
 """Passes of the event loop after each turn of many, so that a renewal of the Lease, a probe or an answer of the API of
 gangs takes few turns, however busy they are (decision 48): a timer, a request, its answer and who waited for it."""
 LOOK_AHEAD_EVERY_S = 1.0
+DEADLINE_UNKNOWN_S = 1.0
+"""When the next turn is due if the computation of its time raises."""
 BIND_RESULTS: dict[type, str] = {Bound: "bound", BindGone: "gone", BindFailed: "failed"}
 
 
@@ -124,15 +128,32 @@ class Loop:
         while not self._stopping:
             began_s = clock()
             self._wake.clear()
-            busy = self.turn()
+            busy = self._turn_walled()
             next_s = began_s + spacing_s(busy=busy, took_s=clock() - began_s)
             for _ in range(PASSES if busy else 1):
                 await asyncio.sleep(0)
             if not busy and not self._wake.is_set():
-                self._look_ahead()
+                with suppress(Exception):  # it saves time and decides nothing; a plan that asks the same tells of it
+                    self._look_ahead()
                 await self._sleep()
             if len(self._messages) < MESSAGES_PER_TURN and not self._plan_is_next:
                 await asyncio.sleep(next_s - clock())  # a negative time is none
+
+    def _turn_walled(self) -> bool:
+        """Take one turn; what it raises outside of the walls in it pauses planning (I10)."""
+        try:
+            return self.turn()
+        except Exception as error:
+            self._plan_is_next = False
+            self._state.bulkhead.blame(error, FaultPlace.TURN, self._ports.clock.now_s())
+            return bool(self._messages)
+
+    def _deadline_s(self, now_s: float) -> float | None:
+        try:
+            return self._state.next_deadline_s(now_s)
+        except Exception as error:
+            self._state.bulkhead.blame(error, FaultPlace.TURN, now_s)
+            return now_s + DEADLINE_UNKNOWN_S
 
     def turn(self) -> bool:
         """Take one turn; True if another is needed at once."""
@@ -180,7 +201,7 @@ class Loop:
         while self._messages:
             self._take_in()
         clock = self._ports.clock
-        self._state.refresh(clock.now_s())
+        self._state.bulkhead.run(FaultPlace.TURN, lambda: self._state.refresh(clock.now_s()), None, clock.now_s())
         for report in self._state.take_reports(now_s=clock.now_s(), wall=clock.wall(), everything=True):
             self._ports.tell(report)
 
@@ -261,7 +282,7 @@ class Loop:
         """Sleep until a message comes or something is due."""
         # A standby has no deadlines: what is due is decided by the leader.
         decides = self._ready() and self._leads()
-        deadline_s = self._state.next_deadline_s(self._ports.clock.now_s()) if decides else None
+        deadline_s = self._deadline_s(self._ports.clock.now_s()) if decides else None
         delay_s = None if deadline_s is None else max(0.0, deadline_s - self._ports.clock.now_s())
         try:
             async with asyncio.timeout(delay_s):

@@ -26,6 +26,7 @@ class FaultPlace(StrEnum):
     VERIFY = "verify"
     COMMIT = "commit"
     REPORT = "report"
+    SERVE = "serve"  # the gangs API
     TURN = "turn"  # what a turn does for all groups together
     SUSPECT = "suspect"  # an earlier process ended while it worked on the group
 

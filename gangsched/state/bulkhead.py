@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 
 from gangsched.core.messages.failing import internal_error
 from gangsched.model.fault import AtWork, FaultPlace, InternalFault, UnverifiedError, fault_of
-from gangsched.model.gang import Gang, Group
+from gangsched.model.gang import Gang, Group, Refusal
 from gangsched.model.objects import Pod
 from gangsched.model.plan import Verdict
 from gangsched.model.protocol import Action
@@ -52,6 +52,10 @@ GROUP_NAMES: Final = frozenset({"group_id", "gang_id"})
 T = TypeVar("T")
 
 
+def _raise(fault: InternalFault, error: BaseException) -> None:
+    raise error
+
+
 @dataclass(slots=True)
 class PlanningPause:
     """Planning pauses after a fault that is nobody's: a busy loop would only repeat it."""
@@ -77,8 +81,8 @@ class Bulkhead:
     pending: PendingCount
     #: The group that is worked on at this moment.
     at_work: AtWork = field(default_factory=AtWork)
-    #: Receives each fault; tests and simulations raise it, since their groups have none.
-    hears: Callable[[InternalFault, BaseException], None] = lambda fault, error: None
+    #: Receives each fault. Unless somebody hears it, such as in a simulation, it is raised.
+    hears: Callable[[InternalFault, BaseException], None] = _raise
     pause: PlanningPause = field(default_factory=PlanningPause)
     #: This turn is within a pause, and does nothing.
     is_skipped: bool = False
@@ -115,6 +119,12 @@ class Bulkhead:
         # One after the other: a step that raises must not keep the group in the plans.
         for step in (self._leave_queue, self._give_up, self._tell):
             self._try(step, group, now_s)
+
+    def serving_failed(self, group_id: str, error: Exception) -> Refusal:
+        """A gang cannot be shown, which is no reason to set it aside either; return what is shown instead."""
+        found = fault_of(error, FaultPlace.SERVE, group_id)
+        self.hears(found, error)
+        return internal_error(found.reference)
 
     def count_failed(self, group_id: str, error: Exception) -> None:
         """A group is missing in the metrics, which is no reason to set it aside."""

@@ -24,14 +24,18 @@ def health_app(
     metrics: Metrics,
     heartbeat: Heartbeat,
     waiting_for: Callable[[], Sequence[str]],
+    is_hopeless: Callable[[], bool] = lambda: False,
     role: Callable[[], str] | None = None,
 ) -> web.Application:
     """The three pages. `waiting_for` lists what has not been read yet ("pods", "nodes"); empty means ready.
 
-    `role` is "leader" or "standby", None without leader election.
+    `is_hopeless` returns whether the process must be restarted. `role` is "leader" or "standby", None without leader
+    election.
     """
 
     async def livez(request: web.Request) -> web.Response:
+        if is_hopeless():
+            return web.Response(status=503, text="no plan can be made because of an internal error\n")
         if heartbeat.alive:
             return web.Response(text="ok\n")
         return web.Response(status=503, text=f"the event loop is late by {heartbeat.late_s:.1f} s\n")

@@ -19,6 +19,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from gangsched import __version__
+from gangsched.model.fault import FaultPlace
 from gangsched.model.plan import RoundOutcome
 from gangsched.model.preemption import UnitKind
 from gangsched.model.reasons import Reason
@@ -64,6 +65,12 @@ class Metrics:
         self.gangs = GangMetrics(registry)
         self.preemption = PreemptionMetrics(registry)
         self.reservations = ReservationMetrics(registry)
+        raised = (
+            "Exceptions that set a group aside, or paused planning, by the part of the work in which they were raised."
+        )
+        self.internal_errors = Children(counter("gangsched_internal_errors", raised, ["place"]), FaultPlace)
+        paused = "1 while planning pauses because of an internal error that is no group's, else 0."
+        self.planning_paused = gauge("gangsched_planning_paused", paused)
         self.known_nodes = gauge("gangsched_nodes", "Known nodes.")
         self.known_pods = gauge("gangsched_pods", "Known pods of all schedulers that have not ended.")
         self.known_gangs = gauge("gangsched_gangs", "Known gangs.")

@@ -84,6 +84,7 @@ class Simulation:
         self.dead: list[Process] = []
         self.injector = Injector(self)
         self.checks: Counter[str] = Counter()
+        self.has_faults = False  # whether exceptions are planted in the product
         self._starts = 0
 
     def rng(self, name: str) -> Random:
@@ -176,6 +177,9 @@ class Simulation:
         if process.loop.failures:
             self.oracle.complain(f"{process.name}: {process.loop.failures[0]}")
         daemon = process.daemon
+        fault = daemon.internal_faults.last if daemon is not None else None
+        if fault is not None and not self.has_faults:
+            self.oracle.complain(f"{process.name}: internal error: {fault.trace}")
         if daemon is not None and process.is_quiet and process.rested != process.heard:
             process.rested = process.heard
             self.checks["nobody sleeps wrongly"] += 1

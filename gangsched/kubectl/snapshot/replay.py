@@ -6,7 +6,8 @@ memory (rounds, yields, waiting times) is not in a snapshot. The messages come f
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from gangsched.kubectl.session import CannotAnswer
 from gangsched.kubectl.snapshot import file
 from gangsched.kubectl.snapshot.take import all_resources
 from gangsched.kubectl.terminal import Cell, Output, columns, write, write_value
+from gangsched.model.fault import InternalFault
 from gangsched.model.objects import Pod, PodGroup
 from gangsched.model.protocol import Message, Replaced, SetPodCondition, SetPodGroupStatus, Unread
 from gangsched.model.reasons import Reason
@@ -58,7 +60,8 @@ def replay(path: Path, config: Path | None, names: list[str] | None, output: Out
     if names:
         stated["scheduler_names"] = tuple(names)
     try:
-        verdicts = decide(taken, load(config, stated).settings)
+        raised: list[InternalFault] = []
+        verdicts = decide(taken, load(config, stated).settings, raised.append)
     except SettingsError as error:
         raise CannotAnswer(str(error)) from error
     if output is not Output.TEXT:
@@ -82,6 +85,8 @@ def replay(path: Path, config: Path | None, names: list[str] | None, output: Out
     head = f"{waiting}; {start} would start now."
     rows = [(each.gang, Cell(each.reason, "green" if each.starts else "yellow"), _shown(each)) for each in verdicts]
     write([[Cell(head, "bold")], "", *columns(("GANG OR POD", "REASON", "MESSAGE"), rows)])
+    for trace in dict.fromkeys(each.trace for each in raised):
+        print(trace, file=sys.stderr)
     return DONE
 
 
@@ -92,12 +97,17 @@ def _shown(verdict: ReplayedVerdict) -> str:
     return f"{counted(len(verdict.starts), 'pod')} on {', '.join(nodes[:5])}{' …' if len(nodes) > 5 else ''}"
 
 
-def decide(taken: file.SnapshotFile, settings: Settings) -> list[ReplayedVerdict]:
-    """Verdicts on all waiting gangs and plain pods, by name. Raises CannotAnswer for objects that cannot be decoded."""
+def decide(
+    taken: file.SnapshotFile, settings: Settings, hear: Callable[[InternalFault], None] = lambda fault: None
+) -> list[ReplayedVerdict]:
+    """Verdicts on all waiting gangs and plain pods, by name; `hear` receives internal errors (I10). Raises CannotAnswer
+    for objects that cannot be decoded.
+    """
     wall_s = parse_timestamp(taken.taken_at)
     if wall_s is None:
         raise CannotAnswer(f"The snapshot's time is none: {taken.taken_at}.")
     state = SchedulingState(parameters.rules(settings))
+    state.bulkhead.hears = lambda fault, error: hear(fault)
     # Everything has been known for a while: nothing waits for a PodGroup that may still arrive.
     for message in messages(taken):
         state.apply(message, now_s=-KNOWN_FOR_S)

@@ -19,6 +19,7 @@ import msgspec
 
 from gangsched.core.diagnosis import shortage
 from gangsched.core.reserve import Ledger
+from gangsched.model.gang import Rank, Refusal
 from gangsched.model.resources import format_quantity
 from gangsched.model.snapshot import Snapshot
 from gangsched.state.scheduling import SchedulingState
@@ -164,13 +165,22 @@ class GangStore:
 
     def _describe(self, key: Key) -> Json | None:
         gang_id = f"{key[0]}/{key[1]}"
-        return describe(
-            self._state,
-            *key,
-            Moment(self._clocks.now_s(), self._clocks.wall_s()),
-            position=self._positions.get(self._state.registry.group_of.get(gang_id, "")),
-            lacks=self._lacks(gang_id),
-        )
+        group_id = self._state.registry.group_of.get(gang_id, "")
+        try:
+            return describe(
+                self._state,
+                *key,
+                Moment(self._clocks.now_s(), self._clocks.wall_s()),
+                position=self._positions.get(group_id),
+                lacks=self._lacks(gang_id),
+            )
+        except Exception as error:  # one gang must not keep the list of all from being read (I10)
+            return self._indescribable(key, self._state.bulkhead.serving_failed(group_id, error))
+
+    def _indescribable(self, key: Key, told: Refusal) -> Json:
+        """A gang of which nothing else can be shown."""
+        status: Json = {"reason": told.reason.value, "message": told.text, "members": {"byState": {}}}
+        return {"metadata": {"namespace": key[0], "name": key[1]}, "spec": {}, "status": status}
 
     def _made(self, key: Key, known: Entry | None, found: Json, version: int = 0) -> Entry:
         """The object, at the version of the one that is `known` unless it is another one now."""
@@ -232,7 +242,7 @@ class GangStore:
         moment = Moment(now_s, self._clocks.wall_s())
         ranks = []
         for number, group_id in enumerate(list(self._state.registry.groups)):
-            rank = queue_rank(self._state, group_id, moment)
+            rank = self._rank(group_id, moment)
             if rank is not None:
                 ranks.append(rank)
             # Not after each group: a step reads the clock.
@@ -240,6 +250,13 @@ class GangStore:
                 await step()
         ranks.sort()
         self._positions = {rank[-1]: position for position, rank in enumerate(ranks, 1)}
+
+    def _rank(self, group_id: str, moment: Moment) -> Rank | None:
+        try:
+            return queue_rank(self._state, group_id, moment)
+        except Exception as error:
+            self._state.bulkhead.serving_failed(group_id, error)
+            return None
 
     def _lacks(self, gang_id: str) -> Json | None:
         """The resource that stops its pods first: what is missing of it, and the most that is free on one node."""
