@@ -30,7 +30,7 @@ from demo.screen import Screen
 NAMESPACE = "demo"
 POD_GROUPS = f"/apis/scheduling.x-k8s.io/v1alpha1/namespaces/{NAMESPACE}/podgroups"
 NODES, GPUS_PER_NODE, A100_NODES = 12, 8, 2
-PATIENCE_S = 15.0
+PATIENCE_S = 30.0
 PLUGIN = Path(sys.executable).with_name("kubectl-gangsched")
 
 T = TypeVar("T")
@@ -102,7 +102,9 @@ class Stage:
 
     def clear(self, *gangs: str) -> None:
         """Delete gangs with their PodGroups and wait until every pod of them is gone."""
-        names = [pod["metadata"]["name"] for gang in gangs for pod in self.members(gang)]
+        # As the API server has them: the watch may not have shown the last ones yet.
+        pods = self.api.list(f"/api/v1/namespaces/{NAMESPACE}/pods").items
+        names = [pod["metadata"]["name"] for pod in pods if gang_of(pod) in {f"{NAMESPACE}/{gang}" for gang in gangs}]
         with ThreadPoolExecutor(16) as pool:
             list(pool.map(self.delete_pod, names))
         for gang in gangs:
