@@ -54,6 +54,16 @@ nodes, counts = score.choose(shape, 9, on.room(shape), on)
 print([(on.table.names[node], count) for node, count in zip(nodes.tolist(), counts.tolist())])
 """
 
+ASK_THE_GROUP_RULE = """
+from gangsched.core.scopes import usable
+from tests.builders import gang, group, ledger, node, pod
+
+on = ledger([node("a", labels={"example.com/retiring": "1"}), node("b")])
+for priority in (0, 100):
+    member = pod("p", gpus=8, priority=priority)
+    print(usable(member.shape, group(gang("ns/g", [member]), priority=priority), on).tolist())
+"""
+
 
 def test_a_filter_is_one_module_and_one_line(tmp_path: Path) -> None:
     """The toy filter takes the labelled node from every pod, and its reason is in kube-scheduler's sentence."""
@@ -66,6 +76,13 @@ def test_a_scoring_rule_is_one_function_and_one_line(tmp_path: Path) -> None:
     """Without the toy rule the first name wins; with it the labelled node gets only what is left over."""
     assert run_in(ROOT, "-c", ASK_THE_RULE) == "[('a', 8), ('b', 1)]"
     assert run_in(patched_copy("Add a scoring rule", tmp_path), "-c", ASK_THE_RULE) == "[('b', 8), ('a', 1)]"
+
+
+def test_a_rule_about_groups_is_one_class_and_one_line(tmp_path: Path) -> None:
+    """The toy rule takes the labelled node from groups of low priority only."""
+    assert run_in(ROOT, "-c", ASK_THE_GROUP_RULE).splitlines() == ["[1, 1]", "[1, 1]"]
+    copy = patched_copy("Add a rule about groups", tmp_path)
+    assert run_in(copy, "-c", ASK_THE_GROUP_RULE).splitlines() == ["[0, 1]", "[1, 1]"]
 
 
 def patched_copy(heading: str, folder: Path) -> Path:

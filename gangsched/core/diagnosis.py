@@ -12,8 +12,9 @@ import numpy as np
 
 from gangsched.core.filter import static_fit
 from gangsched.core.filter.taint_toleration import TaintToleration, untolerated
+from gangsched.core.group_rules import rules_key
 from gangsched.core.reserve import Ledger
-from gangsched.core.scopes import closed_for_long, standing, usable
+from gangsched.core.scopes import closed_for_long, usable
 from gangsched.model.gang import Group
 from gangsched.model.objects import Shape
 from gangsched.model.snapshot import Bools
@@ -65,7 +66,7 @@ def shortage(shape: Shape, group: Group, ledger: Ledger, totals: Ledger) -> Shor
     known = progress.shortage(shape) if progress is not None else None
     if known is None:
         # Equal for groups that may use the same nodes: hundreds of equal gangs share one diagnosis.
-        key = (shortage, shape, standing(group, shape, ledger))
+        key = (shortage, shape, rules_key(group, shape, ledger))
         known = ledger.recall(key, lambda: _shortage(shape, group, ledger, totals))
         if progress is not None:
             progress.is_short(shape, known)
@@ -74,7 +75,7 @@ def shortage(shape: Shape, group: Group, ledger: Ledger, totals: Ledger) -> Shor
 
 def room(shape: Shape, group: Group, ledger: Ledger) -> int:
     """Number of pods of `shape` that fit on the eligible nodes now, summed over the nodes."""
-    key = (room, shape, standing(group, shape, ledger))
+    key = (room, shape, rules_key(group, shape, ledger))
     return ledger.recall(key, lambda: int(usable(shape, group, ledger).sum()))
 
 

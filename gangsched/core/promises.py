@@ -45,20 +45,12 @@ class RoomPromises:
     def __bool__(self) -> bool:
         return self.reserved is not None or self.held_back is not None
 
-    def closed(self, group: Group) -> Bools | None:
-        """Nodes on which the group is held back for another group; None if there are none."""
+    def held_back_for(self, group: Group) -> HeldBackNodes | None:
+        """The nodes on which the group is held back for another group; None if there are none."""
         held_back = self.held_back
-        return held_back.nodes if held_back is not None and held_back.right > group.priority else None
-
-    def narrow(self, shape: Shape, room: Ints, group: Group) -> Ints:
-        """`room[n]`, reduced to the places for pods of `shape` on node `n` that reservations leave to the group."""
-        return room if self.reserved is None else self.reserved.narrow(shape, room, group)
-
-    def standing(self, group: Group) -> Hashable:
-        """A key that is equal for groups with the same restrictions, until the ledger changes; None if none apply."""
-        reserved = None if self.reserved is None else self.reserved.standing(group)
-        held_back = None if self.held_back is None or self.closed(group) is None else self.held_back.group
-        return None if reserved is None and held_back is None else (reserved, held_back)
+        if held_back is None or held_back.right <= group.priority:
+            return None
+        return held_back
 
     def keeps_from(self, group: Group) -> bool:
         """Whether reservations restrict the group on any node, so that it may not be able to use all free room."""

@@ -264,3 +264,8 @@ def members_that_an_exact_search_left_over_are_lost(completed: Any) -> Any:
 @bug("Q3", "core.cycle:in_domains", "unit/state/queueing/test_queue.py")
 def gangs_of_one_domain_are_woken_by_room_anywhere(_: Any) -> Any:
     return lambda needs, group, ledger: tuple(needs)
+
+
+@bug("B6", "core.group_rules:Avoided.key", "properties/test_group_rules.py")
+def a_rule_closes_nodes_that_its_key_does_not_say(_: Any) -> Any:
+    return lambda rule, group, shape, ledger: None

@@ -14,8 +14,9 @@ from dataclasses import replace
 from gangsched.api.slice_layers import format_slices
 from gangsched.core.diagnosis import Amounts, Shortage
 from gangsched.core.filter import cause, refusals, static_fit
+from gangsched.core.group_rules import rules_key
 from gangsched.core.reserve import Ledger
-from gangsched.core.scopes import closed, kept_from, standing
+from gangsched.core.scopes import closed, kept_from
 from gangsched.model.gang import Gang, Group, Refusal, shown
 from gangsched.model.objects import Pod, Shape
 from gangsched.model.reasons import Reason
@@ -65,7 +66,7 @@ def nodes_available(pod: Pod, ledger: Ledger, closed: Iterable[RefusedNodes] = (
 def why_no_node(pod: Pod, group: Group, ledger: Ledger, *, filled: bool = False) -> str:
     """`nodes_available` for a pod of `group`, cached for all pods with the same result."""
     alike = ledger.occupancy.equivalence((pod,))(pod)
-    key = (why_no_node, alike, standing(group, pod.shape, ledger), filled)
+    key = (why_no_node, alike, rules_key(group, pod.shape, ledger), filled)
 
     def say() -> str:
         shut = (*closed(group, pod.shape, ledger), *kept_from(group, pod.shape, ledger))

@@ -13,6 +13,7 @@ from math import ceil, inf
 
 import numpy as np
 
+from gangsched.core.group_rules import rules_key
 from gangsched.core.messages import placing, preempting
 from gangsched.core.preemption.alike import MAX_TOGETHER, alike_behind, is_single, shares, together
 from gangsched.core.preemption.attempt import Attempt, Found, held
@@ -24,7 +25,6 @@ from gangsched.core.promises import HeldBackNodes
 from gangsched.core.queue_sort import group_key
 from gangsched.core.reservations.heads import needed, waiting_since_s
 from gangsched.core.reserve import Ledger
-from gangsched.core.scopes import standing
 from gangsched.model.gang import Group, Rank, Refusal
 from gangsched.model.plan import RoundOutcome, Verdict
 from gangsched.model.preemption import STUCK_S, NotHelpful, Obstacle, Preemption, PreemptionInput, Running, VictimScope
@@ -268,7 +268,7 @@ class PlanPreemptions:
         if bound or len(shapes) > 1:
             return None
         required = tuple(gang.constraints for gang in group.gangs)
-        return shapes[0], preemptor.right, required, standing(group, shapes[0], self.ledger)
+        return shapes[0], preemptor.right, required, rules_key(group, shapes[0], self.ledger)
 
     @property
     def running(self) -> Running:

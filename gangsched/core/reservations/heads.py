@@ -17,10 +17,11 @@ from typing import Final
 import numpy as np
 
 from gangsched.core.devices.emptied import emptied
+from gangsched.core.group_rules import rules_key
 from gangsched.core.permit import missing
 from gangsched.core.reserve import Ledger
 from gangsched.core.rounds import run_round
-from gangsched.core.scopes import standing, usable
+from gangsched.core.scopes import usable
 from gangsched.core.tree_choices import has_choices, is_choice, needed_choices
 from gangsched.core.tree_choices import needed as needed_of_tree
 from gangsched.core.work import OutOfWork, Work
@@ -339,7 +340,7 @@ def needs_whole_node(head: Head, empty: Ledger) -> bool:
     on one node.
     """
     counts = Counter([pod.shape for pod in _needed_pods(head)])
-    alike = *counts.items(), *(standing(head.group, shape, empty) for shape in counts)
+    alike = *counts.items(), *(rules_key(head.group, shape, empty) for shape in counts)
     return empty.recall((needs_whole_node, alike), lambda: _needs_whole_node(counts, head.group, empty))
 
 

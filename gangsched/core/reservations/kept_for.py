@@ -11,11 +11,12 @@ from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
+from gangsched.core.group_rules import rules_key
 from gangsched.core.permit import missing
 from gangsched.core.reservations.heads import needed
 from gangsched.core.reservations.passing import Backfill
 from gangsched.core.reserve import Ledger
-from gangsched.core.scopes import standing, usable
+from gangsched.core.scopes import usable
 from gangsched.model.gang import Group
 from gangsched.model.objects import Shape
 from gangsched.model.plan import Need
@@ -41,7 +42,7 @@ def kept_for(
     if not asks:
         return None
     shapes = {shape for counts, _ in asks for shape, _ in counts}
-    key: Hashable = (kept_for, asks, frozenset((shape, standing(group, shape, ledger)) for shape in shapes))
+    key: Hashable = (kept_for, asks, frozenset((shape, rules_key(group, shape, ledger)) for shape in shapes))
     return ledger.recall(key, lambda: _kept_for(asks, group, backfill, ledger, wall_s=wall_s))
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gangsched.core.scopes import standing
+from gangsched.core.group_rules import rules_key
 from gangsched.core.topology import TopologyLevel
 from gangsched.model.snapshot import Bools, Ints
 
@@ -148,7 +148,7 @@ def _key(demand: Demand, level: TopologyLevel, kept: Sequence[int]) -> Hashable:
     if is_more or not level.size or demand.by_terms:
         return None
     items = ((item.gang, item.shape, len(item.pods), item.pins, item.home) for item in demand.items)
-    closed = (standing(group, item.shape, ledger) for item in demand.items)
+    closed = (rules_key(group, item.shape, ledger) for item in demand.items)
     sliced = demand.slices
     parts = None if sliced is None else (sliced.layers, sliced.pieces, demand.pieces, demand.wanted)
     return level.keys, kept, tuple(demand.needs), tuple(items), parts, tuple(closed)

@@ -1,0 +1,173 @@
+"""Rules about groups: which nodes one group may not use although its pods would fit there.
+
+Each rule gives its nodes and its part of the key together. Groups with equal keys are judged alike, and what one of
+them was refused is remembered for the others, so a rule that closed nodes without saying so in its key would refuse
+gangs that fit.
+
+Invariant: for one ledger, equal keys mean equal nodes and equal room (`tests/properties/test_group_rules.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator
+from typing import Final, Protocol
+
+import numpy as np
+
+from gangsched.core.reserve import Ledger
+from gangsched.model.gang import Group
+from gangsched.model.gpu_policy import NOT_SHARED, PRODUCT_LABEL, SHARED_RESOURCE, SHARED_SUFFIX, SHARING_LABEL
+from gangsched.model.objects import Shape
+from gangsched.model.snapshot import Bools, Ints, NodeTable, RefusedNodes
+
+AVOIDED: Final = "node(s) recently rejected a member of this gang"
+HELD_BACK: Final = "node(s) are temporarily reserved for a higher-priority gang"
+SHARED: Final = "node(s) share GPUs between pods, which this gang does not allow"
+
+
+class GroupRule(Protocol):
+    """Closes nodes to a group, or leaves it only part of their room.
+
+    `expires`: the rule stops applying without a change of the cluster, so its nodes are no reason to tell a group that
+    it never fits.
+    """
+
+    expires: bool
+
+    def key(self, group: Group, shape: Shape, ledger: Ledger) -> Hashable:
+        """A key of what the rule does to the group's pods of `shape`; None if nothing."""
+
+    def closed(self, group: Group, shape: Shape, ledger: Ledger) -> Iterator[RefusedNodes]:
+        """Yield the nodes that the rule closes to the group's pods of `shape`, with the reason."""
+
+    def narrow(self, group: Group, shape: Shape, room: Ints, ledger: Ledger) -> Ints:
+        """`room[n]`, reduced to the pods of `shape` that the rule leaves to the group on node `n`."""
+
+
+class ClosingRule:
+    """A rule that closes whole nodes."""
+
+    expires = False
+
+    def narrow(self, group: Group, shape: Shape, room: Ints, ledger: Ledger) -> Ints:
+        """All room of the other nodes."""
+        return room
+
+
+class Avoided(ClosingRule):
+    """B6: nodes whose kubelet recently rejected a member."""
+
+    expires = True
+
+    def key(self, group: Group, shape: Shape, ledger: Ledger) -> Hashable:
+        """The nodes' names."""
+        return group.avoid or None
+
+    def closed(self, group: Group, shape: Shape, ledger: Ledger) -> Iterator[RefusedNodes]:
+        """The nodes that the group avoids."""
+        if group.avoid:
+            yield RefusedNodes(AVOIDED, ledger.table.having(group.avoid))
+
+
+class SharedGpus(ClosingRule):
+    """Nodes where pods share GPUs, for groups that do not allow that."""
+
+    def key(self, group: Group, shape: Shape, ledger: Ledger) -> Hashable:
+        """Whether the pod may share."""
+        return None if _may_share(group, shape) else True
+
+    def closed(self, group: Group, shape: Shape, ledger: Ledger) -> Iterator[RefusedNodes]:
+        """Nodes that state it, by the sharing label or by the name of their product."""
+        if not ledger.accelerated(shape) or _may_share(group, shape):
+            return
+
+        stated = _having(SHARING_LABEL, lambda value: value not in NOT_SHARED, ledger.table)
+        named = _having(PRODUCT_LABEL, lambda value: value.endswith(SHARED_SUFFIX), ledger.table)
+
+        for nodes in (stated, named):
+            if nodes is not None:
+                yield RefusedNodes(SHARED, nodes)
+
+
+class HeldBackForOthers(ClosingRule):
+    """V27: nodes where a group of higher priority may preempt soon."""
+
+    expires = True
+
+    def key(self, group: Group, shape: Shape, ledger: Ledger) -> Hashable:
+        """The group that holds this one back."""
+        held_back = ledger.promises.held_back_for(group)
+        return None if held_back is None else held_back.group
+
+    def closed(self, group: Group, shape: Shape, ledger: Ledger) -> Iterator[RefusedNodes]:
+        """The nodes on which it is held back."""
+        held_back = ledger.promises.held_back_for(group)
+        if held_back is not None:
+            yield RefusedNodes(HELD_BACK, held_back.nodes)
+
+
+class OutsideOfScope(ClosingRule):
+    """Nodes outside the part of the cluster to which this attempt is limited."""
+
+    def key(self, group: Group, shape: Shape, ledger: Ledger) -> Hashable:
+        """The scope; None for all nodes."""
+        scope = ledger.scope
+        if scope.accelerated is None and scope.others is None:
+            return None
+
+        # Scopes compare by identity: two attempts with equal nodes are rare, and comparing masks is not free.
+        return scope
+
+    def closed(self, group: Group, shape: Shape, ledger: Ledger) -> Iterator[RefusedNodes]:
+        """The nodes outside the scope."""
+        inside = ledger.scope.of(accelerated=ledger.accelerated(shape))
+        if inside is not None:
+            yield RefusedNodes(ledger.scope.text, ~inside)
+
+
+class LeftByReservations:
+    """H8: room that reservations keep for groups which have waited longer."""
+
+    expires = False
+
+    def key(self, group: Group, shape: Shape, ledger: Ledger) -> Hashable:
+        """The restrictions on the group's backfill class."""
+        reserved = ledger.promises.reserved
+        return None if reserved is None else reserved.standing(group)
+
+    def closed(self, group: Group, shape: Shape, ledger: Ledger) -> Iterator[RefusedNodes]:
+        """None: a reservation counts places, of which a node may have some left."""
+        return iter(())
+
+    def narrow(self, group: Group, shape: Shape, room: Ints, ledger: Ledger) -> Ints:
+        """The places that reservations leave to the group."""
+        reserved = ledger.promises.reserved
+        return room if reserved is None else reserved.narrow(shape, room, group)
+
+
+GROUP_RULES: tuple[GroupRule, ...] = (
+    Avoided(),
+    SharedGpus(),
+    HeldBackForOthers(),
+    OutsideOfScope(),
+    LeftByReservations(),
+)
+"""All rules about groups. Those that close nodes are asked first."""
+
+
+def rules_key(group: Group, shape: Shape, ledger: Ledger) -> Hashable:
+    """A key of all that the rules do to the group's pods of `shape`: equal keys mean equal room on this ledger."""
+    return tuple([rule.key(group, shape, ledger) for rule in GROUP_RULES])
+
+
+def _having(key: str, holds: Callable[[str], bool], table: NodeTable) -> Bools | None:
+    """`having[n]`: node `n` has the label `key` with a value for which it holds; None if no node does."""
+    column = table.label_column(key)
+    codes = [code for code, value in enumerate(column.values) if holds(value)]
+    return np.isin(column.codes, codes) if codes else None
+
+
+def _may_share(group: Group, shape: Shape) -> bool:
+    """Whether the pod may use GPUs that pods share."""
+    # A pod that requests the shared resource by name has agreed to share.
+    return group.shares_gpus or any(name == SHARED_RESOURCE for name, _ in shape.requests)
