@@ -1,31 +1,37 @@
-"""The stamp of a Permit as text: "<min>/<epoch> <uid of the pod>", and after a space the room of members to come as
-JSON (semantics B4, B8).
+"""The stamp of a Permit as text: "<min>/<epoch> <uid of the pod>", and after a space what the Permit promised, as JSON:
+the room of members to come, and what starts together (semantics B4, B8).
 
-Invariant: no text raises an error; malformed room is read as none.
+Invariant: no text raises an error; a malformed promise is read as none.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
 from gangsched.api.later_members import MOST_TO_COME
 from gangsched.api.timestamps import format_timestamp, parse_timestamp
-from gangsched.model.objects import PermitStamp, PromisedRoom
+from gangsched.model.objects import JointStart, PermitStamp, PromisedRoom
 from gangsched.model.resources import format_quantity, parse_resources
 
 _PERMIT: Final = re.compile(r"([0-9]{1,10})/([0-9]{1,10}) ([^ ]+)(?: (\{.*\}))?")
 
 
-class _StatedRoom(msgspec.Struct, forbid_unknown_fields=True):
-    until: str
-    each: dict[str, str]
-    nodes: dict[str, int]
+class _Together(msgspec.Struct, forbid_unknown_fields=True):
+    members: Annotated[int, msgspec.Meta(ge=0, lt=10**10)]
+    youngest: str
 
 
-_decoder: Final = msgspec.json.Decoder(_StatedRoom)
+class _Promise(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    until: str = ""
+    each: dict[str, str] = {}
+    nodes: dict[str, int] = {}
+    together: _Together | None = None
+
+
+_decoder: Final = msgspec.json.Decoder(_Promise)
 
 
 def parse_permit(text: str, uid: str) -> PermitStamp | None:
@@ -38,28 +44,44 @@ def parse_permit(text: str, uid: str) -> PermitStamp | None:
     # admission policy need not look at the pods that anybody creates.
     if match is None or match[3] != uid:
         return None
-    return PermitStamp(int(match[1]), int(match[2]), None if match[4] is None else _parse_room(match[4]))
+    stamp = PermitStamp(int(match[1]), int(match[2]))
+    if match[4] is None:
+        return stamp
+    try:
+        promise = _decoder.decode(match[4])
+    except (msgspec.DecodeError, ValueError):
+        return stamp
+    return stamp._replace(room=_room(promise), together=_joint_start(promise.together))
 
 
 def format_permit(stamp: PermitStamp, uid: str) -> str:
     """The text that `parse_permit` reads."""
     text = f"{stamp.min_member}/{stamp.epoch} {uid}"
-    if stamp.room is None:
-        return text
-    until_s, each, places = stamp.room
-    asked = {name: format_quantity(name, amount) for name, amount in each}
-    room = _StatedRoom(format_timestamp(until_s), asked, dict(places))
-    return f"{text} {msgspec.json.encode(room).decode()}"
+    promise = _Promise()
+    if stamp.room is not None:
+        until_s, each, places = stamp.room
+        promise.until = format_timestamp(until_s)
+        promise.each = {name: format_quantity(name, amount) for name, amount in each}
+        promise.nodes = dict(places)
+    if stamp.together is not None:
+        members, youngest_s = stamp.together
+        promise.together = _Together(members, format_timestamp(youngest_s))
+    stated = msgspec.json.encode(promise).decode()
+    return text if stated == "{}" else f"{text} {stated}"
 
 
-def _parse_room(text: str) -> PromisedRoom | None:
+def _joint_start(stated: _Together | None) -> JointStart | None:
+    youngest_s = parse_timestamp(stated.youngest) if stated is not None else None
+    return JointStart(stated.members, youngest_s) if stated is not None and youngest_s is not None else None
+
+
+def _room(promise: _Promise) -> PromisedRoom | None:
     try:
-        room = _decoder.decode(text)
-        each = parse_resources(room.each)
-    except (msgspec.DecodeError, ValueError):
+        each = parse_resources(promise.each)
+    except ValueError:
         return None
-    until_s = parse_timestamp(room.until)
+    until_s = parse_timestamp(promise.until)
     # More than gangsched ever writes, so it is not ours.
-    if until_s is None or len(room.nodes) > MOST_TO_COME:
+    if until_s is None or len(promise.nodes) > MOST_TO_COME:
         return None
-    return PromisedRoom(until_s, each, tuple(sorted(room.nodes.items())))
+    return PromisedRoom(until_s, each, tuple(sorted(promise.nodes.items())))

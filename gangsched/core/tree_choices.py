@@ -96,12 +96,13 @@ class TreeParts:
         first = next(((child, why) for child in waiting if (why := self.unready(child)) is not None), None)
         return placing.children_missing(composite, ready, first)
 
-    def _order(self, part: Part) -> tuple[bool, int, int, int, str]:
-        """Those with bound members first, then by priority, age and number."""
+    def _order(self, part: Part) -> tuple[bool, bool, int, int, int, str]:
+        """The rest of a start first, then those with bound members, then by priority, age and number."""
         gangs, name = [self.declared[each] for each in gangs_of(part)], part_id(part)
         priority = max((pod.priority for gang in gangs for pod in gang.pending), default=0)
         age = min((pod.creation_s for gang in gangs for pod in gang.pending), default=0)
-        return not any(gang.bound for gang in gangs), -priority, age, len(name), name
+        is_rest = any(gang.id in self.group.rest for gang in gangs)
+        return not is_rest, not any(gang.bound for gang in gangs), -priority, age, len(name), name
 
     def needed(self, composite: Composite) -> list[str]:
         """The gangs that the minimum of a composite needs: first the gangs of children that have started, then of the

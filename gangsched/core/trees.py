@@ -121,6 +121,9 @@ class TreeDecision:
                     self._whole_or_not(partial(self._start, composite))
             # Before members above minimums, which could take the room that another child needs to start.
             refused = self._whole_or_not(partial(self._start, self.tree))
+            # It goes before older groups only for what its start needs; the next plan places the others.
+            if group.rest:
+                return self._merged(refused)
             whole = [gang for gang in started if gang not in short]
             served = {each.pod.uid for made in self.made for each in (*made.binds, *made.holds)}
             # Others are evicted for members that are needed, so what is nominated for those is not used for these.

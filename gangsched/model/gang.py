@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Final, TypeAlias
 
 from gangsched.model.gpu_policy import NO_CONSTRAINTS, PlacementConstraints
-from gangsched.model.objects import Pod
+from gangsched.model.objects import JointStart, Pod
 from gangsched.model.reasons import Reason
 from gangsched.model.resources import ResourceVector
 from gangsched.model.storage import Selection
@@ -119,6 +119,8 @@ class Gang:
     satisfied: bool = False
     #: The minimum of the Permit that a satisfied gang passed (B4).
     permitted_min: int = 0
+    #: The start of several gangs that it was part of, by a proven stamp (B4).
+    together: JointStart | None = None
     #: The waiting members replace lost ones (Q2).
     replaces: bool = False
     #: It is a single pod without a gang.
@@ -190,6 +192,8 @@ class Group:
     priority: int = 0
     creation_s: int = 0
     broken: bool = False
+    #: The gangs that a start was sent without, though it needs them (B3).
+    rest: frozenset[str] = frozenset()
     #: An error in the group's declaration (I4).
     refusal: Refusal | None = None
     #: Monotonic second of its first hold (T1), None without holds.

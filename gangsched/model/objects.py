@@ -173,17 +173,30 @@ class PromisedRoom(NamedTuple):
     places: tuple[tuple[str, int], ...]
 
 
+class JointStart(NamedTuple):
+    """The start of several gangs at once: the number of members that it needs of all of them, and the creation of the
+    youngest pod that it places, in epoch seconds.
+
+    After a restart, too few members tell that a part of the start was not sent; pods that are younger are not its rest.
+    """
+
+    members: int
+    youngest_s: int
+
+
 class PermitStamp(NamedTuple):
     """Identifies the Permit with which a pod's gang started: the gang's minimum at that time, and `epoch`, the number
     of that start, which increases by one.
 
     Every bind of a member writes the stamp as an annotation, so that a restart knows which gangs have started
-    (semantics B4). Binds of the Permit itself also write the `room` that it promised to members to come (B8).
+    (semantics B4), and which start `together`. Binds of the Permit itself also write the `room` that it promised to
+    members to come (B8).
     """
 
     min_member: int
     epoch: int
     room: PromisedRoom | None = None
+    together: JointStart | None = None
 
 
 DAEMON_KINDS = frozenset({"DaemonSet", "Node"})

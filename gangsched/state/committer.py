@@ -6,7 +6,7 @@ Invariant: a verdict is committed as a whole. `still_fits`, and a check of the g
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,7 +16,7 @@ from gangsched.core.reserve import Ledger
 from gangsched.core.search.domains import keeps_together
 from gangsched.core.stand_ins import fulfill, with_all
 from gangsched.model.gang import Group, Placement
-from gangsched.model.objects import PermitStamp
+from gangsched.model.objects import JointStart, PermitStamp
 from gangsched.model.plan import Need, Verdict
 from gangsched.model.protocol import Action, Bind, BindClaims, MarkTimedOut
 from gangsched.model.reasons import Reason
@@ -101,6 +101,8 @@ class Committer:
         records = [self.registry.gangs[gang] for gang in group.gangs]
         # All stamps before the first bind: a sent bind makes its gang started, and the next stamp another one.
         stamps = {record.id: record.stamp() for record in records if verdict.binds and not record.plain}
+        if (joint := _joint_start(records, verdict)) is not None:
+            stamps |= {each.id: stamps[each.id]._replace(together=joint) for each in records if each.passed is None}
         for gang_id, room in self.coming.promise(verdict, now_s).items():
             stamps[gang_id] = stamps[gang_id]._replace(room=room)
         # `may_send` compares each bind with promised room, and this room goes by a name of its own, not by the group's.
@@ -202,6 +204,16 @@ class Committer:
                 if ours and pod.live and not pod.node_name and not pod.timed_out:
                     member.marking = True
                     yield MarkTimedOut(pod.uid, pod.namespace, pod.name)
+
+
+def _joint_start(records: Sequence[GangRecord], verdict: Verdict) -> JointStart | None:
+    """What a verdict starts together, None unless it starts several gangs."""
+    pods = {each.pod.uid: each.pod for each in verdict.binds}
+    starting = [each for each in records if each.passed is None and not pods.keys().isdisjoint(each.members)]
+    if len(starting) < 2:
+        return None
+    youngest_s = max(pods[uid].creation_s for each in starting for uid in each.members if uid in pods)
+    return JointStart(sum(each.least for each in starting), youngest_s)
 
 
 def _sought(verdict: Verdict) -> tuple[Need, ...]:

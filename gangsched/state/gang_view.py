@@ -17,7 +17,7 @@ from gangsched.core.messages.failing import UNKNOWN, internal_error
 from gangsched.core.queue_sort import in_member_order
 from gangsched.model.gang import Disruption, Gang, Placement, Refusal
 from gangsched.model.gpu_policy import GpuPolicy
-from gangsched.model.objects import Phase, Pod, PodGroup
+from gangsched.model.objects import JointStart, PermitStamp, Phase, Pod, PodGroup
 from gangsched.model.reasons import Reason
 from gangsched.state.gangs import WAITING, GangRecord, newest
 from gangsched.state.members import STARTED, Member, State
@@ -53,7 +53,8 @@ def gang_view(record: GangRecord, policy: GpuPolicy) -> Gang:
         plain=True,
         pending=in_member_order((member.pod for member in pending), policy),
         retry=in_member_order((member.pod for member in retry), policy),
-        kept=_placements(by_state[State.KEPT]),
+        # Of a gang that has not started, they are placed with the others once their back-off is over (B3).
+        kept=_placements(by_state[State.KEPT]) if permit is not None else (),
         held=_placements(by_state[State.HELD]),
         # Another scheduler's binds count towards the minimum, too, and never make a gang satisfied (B4).
         bound=len(started),
@@ -68,7 +69,8 @@ def gang_view(record: GangRecord, policy: GpuPolicy) -> Gang:
         ),
         satisfied=permit is not None,
         permitted_min=permit.min_member if permit else 0,
-        replaces=permit is not None and record.roster.replaces(record.members.values()),
+        together=_together(started, permit),
+        replaces=record.roster.replaces(record.members.values()),
         run_time_s=record.counted_s,
         preemption_delay_s=record.delay_s,
     )
@@ -105,6 +107,13 @@ def stand_in_view(record: GangRecord) -> Gang:
         bound=len(record.of(*STARTED)),
         uninitialised=internal_error(UNKNOWN),
     )
+
+
+def _together(started: Sequence[Member], permit: PermitStamp | None) -> JointStart | None:
+    """What the gang's last start says of the gangs that started with it, if no owner of a pod can have written it."""
+    if permit is None or permit.together is None:
+        return None
+    return permit.together if any(each.is_proven and each.permit == permit for each in started) else None
 
 
 def _index_problem(pods: Sequence[Pod]) -> Problem | None:

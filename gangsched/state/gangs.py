@@ -194,14 +194,12 @@ class GangRecord:
         return stamp if goes_on and all(each.pod.controller_uid in controllers for each in waiting) else None
 
     @property
-    def incomplete(self) -> bool:
-        """Whether it was permitted, but its bound, binding and succeeded members are fewer than the permitted minimum
-        (B3).
-        """
-        permit, spec = self.passed, self.spec
-        needed = 0 if permit is None or spec is None else min(permit.min_member, spec.min_member or 0)
+    def started(self) -> int:
+        """Members that Permit let through, or that have succeeded since; 0 while the gang has not passed Permit."""
+        if not self.plain and self.passed is None:
+            return 0
         succeeded = sum(member.pod.phase is Phase.SUCCEEDED for member in self.of(State.ENDED))
-        return len(self.of(*STARTED)) + succeeded < needed
+        return len(self.of(*STARTED)) + succeeded
 
     @property
     def least(self) -> int:

@@ -7,7 +7,7 @@ Only `refresh` rebuilds what changed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import count, islice, takewhile
 from math import inf
@@ -18,7 +18,7 @@ from gangsched.core import tree_choices
 from gangsched.core.messages.failing import UNKNOWN, internal_error
 from gangsched.core.stand_ins import with_all
 from gangsched.model.gang import TREE, Gang, Group, Refusal, namespace_of
-from gangsched.model.parts import Root, whole_of
+from gangsched.model.parts import Root, broken_part, root_of, whole_of
 from gangsched.model.reasons import Reason
 from gangsched.model.text import named
 from gangsched.model.tree import Composite, composites_of, gangs_of
@@ -153,6 +153,12 @@ class Registry:
         least = {each: self.gangs[each].least for each in gangs if each in self.gangs}
         return whole_of(least, group.tree if group is not None else None)
 
+    def started(self, group_id: str) -> dict[str, int]:
+        """The started members of a group by gang, by the records: commits since the last refresh are in them."""
+        group = self.groups.get(group_id)
+        gangs = group.gangs if group is not None else (group_id,)
+        return {each: self.gangs[each].started for each in gangs if each in self.gangs}
+
     def parents_changed(self) -> None:
         """Rebuild the trees whose parents must have objects, because the kind of these objects became readable or
         unreadable.
@@ -191,12 +197,14 @@ class Registry:
             gangs = tuple(replace(gang, never_preempts=True) for gang in gangs)
         pods = [pod for gang in gangs for pod in (*gang.pending, *gang.retry)]
         pods += [placement.pod for gang in gangs for placement in (*gang.kept, *gang.held)]
+        rest = rest_of_start(gangs, record.tree)
         view = Group(
             id=record.id,
             gangs=gangs,
             priority=max((pod.priority for pod in pods), default=0),
             creation_s=self._created_s(gangs),
-            broken=heals(gangs),
+            broken=bool(rest) or heals(gangs, record.tree),
+            rest=rest,
             refusal=record.evictions or record.refusal,
             # While victims end, the wait is not the gang's doing (V16).
             clock_started_s=None if record.nomination is not None else record.clock_s,
@@ -512,11 +520,36 @@ def broken(gang: Gang) -> bool:
     return gang.waiting and below_minimum(gang)
 
 
-def heals(gangs: Iterable[Gang]) -> bool:
-    """Whether the group is planned before other groups of its priority (semantics Q2): a gang is broken, and only
+def heals(gangs: Sequence[Gang], tree: Composite | None = None) -> bool:
+    """Whether the group is planned before other groups of its priority (semantics Q2): a part of it is broken, and only
     replacements wait.
     """
-    gangs = tuple(gangs)
+    waiting = [gang for gang in gangs if gang.waiting]
     # One member that replaces nobody is enough: else a gang could lose a small pod on purpose and grow before all
     # others.
-    return any(map(broken, gangs)) and all(gang.replaces for gang in gangs if gang.waiting)
+    if not waiting or not all(gang.replaces for gang in waiting):
+        return False
+    return broken_part(root_of(gangs, tree), _have(gangs)) is not None
+
+
+def rest_of_start(gangs: Sequence[Gang], tree: Composite | None) -> frozenset[str]:
+    """The gangs that a start was sent without: it was interrupted, or their binds were refused (semantics B3).
+
+    Only proven stamps count, and only pods that existed when the start was decided: no edit and no new pod makes a
+    gang the rest of another's start.
+    """
+    starts = {gang.together for gang in gangs if gang.together is not None} if len(gangs) > 1 else ()
+    if not starts or broken_part(root_of(gangs, tree), _have(gangs)) is None:
+        return frozenset()
+    found: set[str] = set()
+    for start in starts:
+        had = sum(gang.bound + gang.succeeded for gang in gangs if gang.together == start)
+        if had < start.members:
+            waiting = (gang for gang in gangs if not gang.satisfied and gang.pending)
+            found |= {gang.id for gang in waiting if all(pod.creation_s <= start.youngest_s for pod in gang.pending)}
+    return frozenset(found)
+
+
+def _have(gangs: Iterable[Gang]) -> dict[str, int]:
+    """What each gang that has started has; members that others bound start nothing (B4)."""
+    return {gang.id: gang.bound + gang.succeeded if gang.satisfied else 0 for gang in gangs}

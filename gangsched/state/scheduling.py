@@ -19,6 +19,7 @@ from gangsched.core.preemption.columns import PodTableCache
 from gangsched.core.reserve import Ledger
 from gangsched.model.fault import FaultPlace
 from gangsched.model.gang import Group
+from gangsched.model.parts import broken_part
 from gangsched.model.plan import Plan, PlanInput, Verdict
 from gangsched.model.protocol import (
     Action,
@@ -299,14 +300,20 @@ class SchedulingState:
             self.queue.activate(group_id, QueueCause.PREEMPTION_MAY_HELP)
 
     def _release_kept(self, now_s: float) -> None:
-        """Give back the room of failed binds when its time is over, or their gang is whole or not started (B3)."""
+        """Give back the room of failed binds when its time is over, or no part around their gang is broken (B3).
+
+        A gang of which no bind succeeded is placed again as a whole: it keeps its room until it is planned.
+        """
         for gang_id in list(self._keeping):
             gang = self.registry.gangs.get(gang_id)
             kept = gang.of(State.KEPT) if gang is not None else []
             if gang is None or not kept:
                 self._keeping.discard(gang_id)
                 continue
-            all_of_them = not gang.incomplete
+            group_id = self.registry.group_of.get(gang_id, gang_id)
+            part = broken_part(self.registry.parts(group_id), self.registry.started(group_id))
+            rests = group_id in self.registry.groups and self.queue.backs_off(group_id, now_s)
+            all_of_them = part is None or (gang.permit is None and not rests)
             self.members.release([member for member in kept if all_of_them or now_s >= member.keeps_until_s])
 
     def _idle(self, groups: set[str], now_s: float) -> set[str]:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from gangsched.model.objects import TERMINAL
@@ -76,6 +77,29 @@ def claims_are_awaited_gang_by_gang(startable: Any) -> Any:
         return [each for gang, own in gangs.items() if len(own) >= least[gang] for each in own]
 
     return singly
+
+
+@bug("B3", "state.groups:rest_of_start", "properties/test_half_starts.py")
+def what_a_kill_left_of_a_start_waits_behind_older_gangs(_: Any) -> Any:
+    return lambda gangs, tree: frozenset()
+
+
+@bug("B3", "state.groups:rest_of_start", "properties/test_half_starts.py")
+def new_pods_are_the_rest_of_an_old_start(rest: Any) -> Any:
+    def any_age(gangs: Any, tree: Any) -> Any:
+        old = [replace(each, pending=tuple(_aged(pod) for pod in each.pending)) for each in gangs]
+        return rest(old, tree)
+
+    return any_age
+
+
+def _aged(pod: Any) -> Any:
+    return msgspec.structs.replace(pod, creation_s=0)
+
+
+@bug("B4", "state.committer:_joint_start", "properties/test_half_starts.py")
+def stamps_do_not_say_what_started_together(_: Any) -> Any:
+    return lambda records, verdict: None
 
 
 @bug("B3", "state.members:TABLE", f"{STATE}/test_members.py")

@@ -17,6 +17,16 @@ def a_surplus_of_a_child_costs_a_sibling_its_minimum(_: Any) -> Any:
     return lambda gang: False
 
 
+@bug("I9", "core.trees:TreeDecision._enough", "properties/test_half_starts.py")
+def a_start_chooses_among_all_members(_: Any) -> Any:
+    return lambda self, gang: gang.pending
+
+
+@bug("I9", "core.cycle:_with_first", "properties/test_half_starts.py")
+def a_gang_without_a_minimum_chooses_no_domain(_: Any) -> Any:
+    return lambda gang, group: gang
+
+
 @bug("I9", "core.tree_choices:TreeParts.choices", TREES)
 def only_the_first_choice_of_children_is_tried(_: Any) -> Any:
     def first(self: Any, ready: Any, lack: int, begin: int = 0) -> Any:

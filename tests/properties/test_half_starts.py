@@ -210,3 +210,100 @@ def test_the_first_member_of_a_gang_without_a_minimum_decides_the_rack() -> None
     world.settle()
     assert counts(world)["z"] == 4
     assert len({world.nodes[at].labels["rack"] for name, at in world.bound().items() if name[0] == "z"}) == 1
+
+
+AGED: dict[str, Any] = {"creation_s": 200}
+"""The gangs that start are younger than their rival."""
+TOGETHER = [
+    pytest.param({"parent": "svc", "min_children": 2, **AGED}, id="tree"),
+    pytest.param({"groups": ["ns/a", "ns/b"], **AGED}, id="group"),
+]
+
+
+def half_sent(stated: dict[str, Any], fate: str) -> World:
+    """The binds of `a` succeed and those of `b` do not; a rival, older than both, asks for the room of `b`."""
+    world = World(node("n0", 4), node("n1", 4))
+    world.fate = lambda bind: fate if bind.name[0] == "b" else "bound"
+    world.create(members("a", 4, **stated), members("b", 4, **stated))
+    world.turn()
+    world.answer()
+    assert counts(world) == {"a": 4}
+    world.create(members("rival", 4, creation_s=50))
+    return world
+
+
+@pytest.mark.parametrize("stated", TOGETHER)
+def test_what_a_kill_left_of_a_start_goes_before_older_gangs(stated: dict[str, Any]) -> None:
+    """B3, B4: the process ends between the binds of two gangs; the next one completes the start first."""
+    world = half_sent(stated, "later")
+    world.unanswered.clear()
+    world.fate = lambda _: "bound"
+    world.restart(guarded_since_s=0)
+    world.settle()
+    assert counts(world) == {"a": 4, "b": 4}
+
+
+@pytest.mark.parametrize("stated", TOGETHER)
+def test_what_is_refused_of_a_start_keeps_its_room(stated: dict[str, Any]) -> None:
+    """B3: the API server refuses the binds of one gang; the rival gets none of its room until they are tried again."""
+    world = half_sent(stated, "failed")
+    assert counts(world.settle()) == {"a": 4}
+    world.fate = lambda _: "bound"
+    assert counts(world.advance(30)) == {"a": 4, "b": 4}
+
+
+@pytest.mark.parametrize("stated", TOGETHER)
+def test_new_pods_are_not_the_rest_of_a_start(stated: dict[str, Any]) -> None:
+    """Q2: whoever deletes what was not bound and creates other pods waits in the order of age."""
+    world = half_sent(stated, "later")
+    world.unanswered.clear()
+    world.fate = lambda _: "bound"
+    world.delete(*(each for each in [*world.pods.values()] if each.name[0] == "b"))
+    world.create(members("b", 4, **{**stated, "creation_s": 201}))
+    world.restart(guarded_since_s=0)
+    world.settle()
+    assert counts(world) == {"a": 4, "rival": 4}
+
+
+def test_a_minimum_that_is_raised_makes_no_rest() -> None:
+    """B5: one child has started alone; a second one that is needed since then waits in the order of age."""
+    world = World(node("n0", 4), node("n1", 4))
+    world.create(members("a", 4, parent="svc", min_children=1, **AGED))
+    world.settle()
+    world.create(members("rival", 4, creation_s=150), members("b", 4, parent="svc", min_children=2, **AGED))
+    world.declare(pod_group("svc", None, gang_metadata=((keys.MIN_CHILDREN[0], "2"),)))
+    world.restart(guarded_since_s=0)
+    world.settle()
+    assert counts(world) == {"a": 4, "rival": 4}
+
+
+def test_the_rest_of_a_start_brings_no_further_child_forward() -> None:
+    """B3: two of three children are needed; the third waits behind the older gang as before."""
+    world = World(node("n0", 4), node("n1", 4), node("n2", 4))
+    stated: dict[str, Any] = {"parent": "svc", "min_children": 2, **AGED}
+    world.fate = lambda bind: "bound" if bind.name[0] == "a" else "later"
+    world.create(members("a", 4, **stated), members("b", 4, **stated), members("c", 4, **stated))
+    world.turn()
+    world.answer()
+    world.unanswered.clear()
+    world.fate = lambda _: "bound"
+    world.create(members("rival", 4, creation_s=150))
+    world.restart(guarded_since_s=0)
+    world.settle()
+    assert counts(world) == {"a": 4, "b": 4, "rival": 4}
+
+
+def test_a_child_that_is_lost_whole_is_replaced_first() -> None:
+    """B5, Q2: the tree is broken, though what is left of it is not; a pod of another shape replaces nobody."""
+    for gpus in (1, 2):
+        world = World(node("n0", 4), node("n1", 4))
+        stated: dict[str, Any] = {"parent": "svc", "min_children": 2, **AGED}
+        world.create(members("a", 4, **stated), members("b", 2, gpus=2, **stated))
+        world.declare(pod_group("b", None, gang_metadata=((keys.PARENT[0], "svc"),)))
+        world.settle()
+        assert counts(world) == {"a": 4, "b": 2}
+        world.delete(*(each for each in [*world.pods.values()] if each.name[0] == "b"))
+        world.create(members("rival", 4, creation_s=150))
+        world.create(members("b", 2, gpus=2 * gpus, **stated))
+        world.settle()
+        assert counts(world)["rival"] == (0 if gpus == 1 else 4)

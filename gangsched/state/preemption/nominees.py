@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping
 
+from gangsched.model import parts
 from gangsched.model.gang import Gang, is_to_come
 from gangsched.model.preemption import Victim
-from gangsched.model.tree import has_minimum
 from gangsched.state.group_record import GroupRecord
 from gangsched.state.groups import Registry
 from gangsched.state.members import STARTED, Member, State
@@ -90,7 +90,8 @@ def chosen_gangs(group: GroupRecord, have: Container[str], registry: Registry) -
     if group.tree is None:
         return group.gangs
     found = tuple(each for each in group.gangs if each in have or registry.view(each).satisfied)
-    return found if has_minimum(group.tree, found.__contains__) else ()
+    has = {each: registry.view(each).min_member for each in found}
+    return found if parts.is_whole(registry.parts(group.id), has) else ()
 
 
 def is_whole(group: GroupRecord, registry: Registry) -> bool:
@@ -99,13 +100,8 @@ def is_whole(group: GroupRecord, registry: Registry) -> bool:
     It reads the records: a verdict that has just been committed is not in the views before the next refresh.
     """
 
-    def has_all(gang_id: str) -> bool:
-        gang = registry.gangs[gang_id]
-        return not waiting(group, registry) if gang.plain else gang.passed is not None and not gang.incomplete
-
-    if group.tree is not None:
-        return has_minimum(group.tree, has_all) and any(map(has_all, group.gangs))
-    return all(map(has_all, group.gangs))
+    has = registry.started(group.id)
+    return any(has.values()) and parts.is_whole(registry.parts(group.id), has)
 
 
 def needs(gang: Gang) -> int:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gangsched.api.later_members import MOST_TO_COME
 from gangsched.api.permits import format_permit, parse_permit
-from gangsched.model.objects import PermitStamp, PromisedRoom
+from gangsched.model.objects import JointStart, PermitStamp, PromisedRoom
 from tests.builders import amounts
 
 NODES = st.dictionaries(st.from_regex(r"[a-z0-9][a-z0-9.-]{0,30}", fullmatch=True), st.integers(1, 600), max_size=20)
@@ -22,7 +22,10 @@ PLACES = NODES.map(lambda nodes: tuple(sorted(nodes.items())))
 ROOMS = st.builds(PromisedRoom, until_s=st.integers(0, 2**32), each=ASKED, places=PLACES)
 
 
-@given(st.builds(PermitStamp, st.integers(0, 10**9), st.integers(1, 10**9), st.none() | ROOMS))
+STARTS = st.builds(JointStart, st.integers(0, 10**9), st.integers(0, 2**32))
+
+
+@given(st.builds(PermitStamp, st.integers(0, 10**9), st.integers(1, 10**9), st.none() | ROOMS, st.none() | STARTS))
 def test_what_is_written_is_read(stamp: PermitStamp) -> None:
     """B8: any room, with exact amounts."""
     assert parse_permit(format_permit(stamp, UID), UID) == stamp
