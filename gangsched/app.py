@@ -13,6 +13,7 @@ import gc
 import os
 import signal
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import structlog
@@ -32,7 +33,9 @@ from gangsched.kube.read.podgroup_informer import Follow
 from gangsched.model.devices import DeviceScope
 from gangsched.model.gpu_policy import PlainReplicas
 from gangsched.model.preemption import BudgetRule, VictimScope
+from gangsched.model.suspects import Suspects
 from gangsched.settings import Settings
+from gangsched.telemetry.watched_work import WatchedWork
 
 if TYPE_CHECKING:
     from gangsched.daemon import Daemon
@@ -95,7 +98,17 @@ async def _run(settings: Settings) -> None:
             extends=not told.extended_resources,
             restore_signals=handle_signals,
             runtime=Runtime(warn=log.warning),
+            at_work=_watched_work(settings, log.warning),
         )
+
+
+def _watched_work(settings: Settings, warn: Callable[[str], None]) -> WatchedWork:
+    """What is at work; without a file if none can be made."""
+    try:
+        return WatchedWork(settings.state_dir)
+    except OSError as error:
+        warn(f"Cannot use state_dir {settings.state_dir}: {error.strerror}; nothing is kept there.")
+        return WatchedWork(None)
 
 
 async def _answer_probes(settings: Settings) -> None:
@@ -122,12 +135,18 @@ async def schedule(
     restore_signals: Callable[[], None],
     runtime: Runtime,
     follow: Follow | None = None,
+    at_work: WatchedWork | None = None,
 ) -> None:
     """Start the informers, and run one daemon per term of leadership, until `stopping` is set.
 
     `no_preemption` names the permission that is missing for preemption; with `extends`, claims may be created for
-    extended resources. `follow` is explained in `PodGroupInformer`.
+    extended resources. `follow` is explained in `PodGroupInformer`. `at_work` knows at which group the process before
+    this one ended.
     """
+    suspects = Suspects()
+    if at_work is not None and at_work.before:
+        suspects.add(at_work.before)
+        runtime.warn(f"The last process ended while it planned {at_work.before}, which is set aside.")
     async with asyncio.TaskGroup() as group:
         informers = Informers(
             client,
@@ -144,7 +163,8 @@ async def schedule(
             follow=follow,
         )
         reading = group.create_task(informers.run(), name="informers")
-        leadership = _leadership(settings, client, informers, lease, runtime) if lease is not None else None
+        elects = partial(_leadership, settings, client, informers, runtime=runtime, suspects=suspects)
+        leadership = elects(lease) if lease is not None else None
         connection_pool = ConnectionPool(client, fence=leadership.fence if leadership is not None else None)
         group.create_task(connection_pool.warm(settings.bind_connections), name="connections")
         daemon_type = await importing
@@ -159,6 +179,8 @@ async def schedule(
                 no_preemption=no_preemption,
                 extends=extends,
                 runtime=runtime,
+                at_work=at_work,
+                suspects=suspects,
             )
 
         undecided = await new_daemon().run()
@@ -170,14 +192,16 @@ async def schedule(
 
 
 def _leadership(
-    settings: Settings, client: ApiClient, informers: Informers, lease: Lease, runtime: Runtime
+    settings: Settings, client: ApiClient, informers: Informers, lease: Lease, *, runtime: Runtime, suspects: Suspects
 ) -> Leadership:
     async def caught_up() -> None:
         await catch_up(client, informers.stores["pods"], settings.scheduler_names, sleep=runtime.sleep)
         await informers.pod_groups.catch_up()
 
     timing = Timing.of_lease(settings.lease_duration_s)
-    return lead_by_lease(client, lease, timing, identity=settings.identity, caught_up=caught_up, runtime=runtime)
+    return lead_by_lease(
+        client, lease, timing, identity=settings.identity, caught_up=caught_up, runtime=runtime, suspects=suspects
+    )
 
 
 async def _check(

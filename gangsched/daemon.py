@@ -36,6 +36,7 @@ from gangsched.kube.write.spelling import rfc3339
 from gangsched.kube.write.status import StatusWriter
 from gangsched.kube.write.volume_binder import VolumeBinder
 from gangsched.loop import Loop, Ports
+from gangsched.model.fault import AtWork
 from gangsched.model.protocol import (
     Bind,
     BindUndecided,
@@ -46,6 +47,7 @@ from gangsched.model.protocol import (
     RecordEvent,
     Report,
 )
+from gangsched.model.suspects import Suspects
 from gangsched.settings import Settings
 from gangsched.state.reporting.gang_numbers import Pending
 from gangsched.state.scheduling import SchedulingState
@@ -104,6 +106,8 @@ class Daemon:
         no_preemption: str = "",
         extends: bool = True,
         runtime: Runtime | None = None,
+        at_work: AtWork | None = None,
+        suspects: Suspects | None = None,
     ) -> None:
         """`informers` are already running; setting `stopping` ends the daemon. Without `leadership` the daemon always
         leads.
@@ -124,6 +128,11 @@ class Daemon:
         self.state = SchedulingState(replace(parameters.rules(settings), extends=extends))
         self.internal_faults = InternalFaults(self.metrics, self._log, now=runtime.now)
         self.state.bulkhead.hears = self.internal_faults.hear
+        self.state.bulkhead.at_work = at_work or AtWork()
+        self._suspects = suspects or Suspects()
+        self._suspects.is_wanted = self._is_wanted
+        self._handed_on: set[str] = set()
+        self._set_suspects_aside()
         self._connection_pool = connection_pool
         rates = WriteLimits.of(settings.writes_per_s)
         self.binder = Binder(
@@ -229,8 +238,19 @@ class Daemon:
 
     def _begin(self, after_s: float) -> None:
         """Planning may begin, this long after the lease became ours."""
+        self._set_suspects_aside()
         self._log.info("leading", ms=round(after_s * 1e3, 1))
         self.loop.wake()
+
+    def _set_suspects_aside(self) -> None:
+        """Plan no group at which an earlier process ended, by what the Lease says by now (I10)."""
+        for name in self._suspects.counts.keys() - self._handed_on:
+            self._handed_on.add(name)
+            self.state.bulkhead.suspect(name)
+
+    def _is_wanted(self, name: str) -> bool:
+        """Whether the next process must know of a suspect; of those that this one has not looked at, it must."""
+        return name not in self._handed_on or self.state.bulkhead.is_suspect(name)
 
     async def _stops_before(self, term: asyncio.Task[None]) -> bool:
         """Wait until the daemon is told to stop or the term ends; whether it is told to stop."""

@@ -84,6 +84,11 @@ class Settings(BaseSettings):
     debug_port: int = Field(
         default=8081, ge=0, le=65535, description="Port of /debug/gangs on 127.0.0.1; 0 disables the server."
     )
+    state_dir: Path | None = Field(
+        default=None,
+        description="Directory that outlasts a restart of the process, with the gang that is being planned and files "
+        "about internal errors, up to 5 of 8 MiB. Default: none.",
+    )
     visibility_port: int = Field(
         default=0, ge=0, le=65535, description="Port of the gangs API, an aggregated API server; 0 disables it."
     )

@@ -133,15 +133,19 @@ class _Planning:
 
     def _attempt(self, given: PlanInput) -> Plan:
         # Nothing that raised is rolled back: the next attempt has a ledger of its own, and no caches of this one.
-        self.state.bulkhead.at_work.group = ""
-        return plan_of(
-            given,
-            self.now_s,
-            limits=self.limits,
-            policy=self.state.registry.policy,
-            cache=self.state.plan_cache(),
-            at_work=self.state.bulkhead.at_work,
-        )
+        at_work = self.state.bulkhead.at_work
+        at_work.begin()
+        try:
+            return plan_of(
+                given,
+                self.now_s,
+                limits=self.limits,
+                policy=self.state.registry.policy,
+                cache=self.state.plan_cache(),
+                at_work=at_work,
+            )
+        finally:
+            at_work.end()
 
     def _without(self, given: PlanInput, culprit: str) -> PlanInput:
         """The input without a group, and without namespaces of which several failed in this turn.

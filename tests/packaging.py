@@ -58,6 +58,7 @@ CHOSEN_BY_THE_CHART = {
     "visibility_port",
     "visibility_cert_dir",
     "leader_elect",
+    "state_dir",
     "lease_namespace",
     "identity",
 }

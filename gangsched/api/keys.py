@@ -34,6 +34,8 @@ _LEGACY: Final = "pod-group.scheduling.sigs.k8s.io"
 NAME: Final = K + "name"
 TIMEOUT: Final = K + "timeout"
 """Written by us to the unbound pods of a timed-out gang (semantics T2), "true"; not part of `gang_metadata`."""
+SUSPECTS: Final = "gangsched.dev/suspects"
+"""On the Lease: groups at which a process ended (I10)."""
 PERMITTED: Final = "gangsched.dev/permitted"
 """Written by us with the bind of every member of a gang: the stamp of its Permit (semantics B4)."""
 

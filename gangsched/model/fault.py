@@ -43,6 +43,13 @@ class AtWork:
     def __init__(self) -> None:
         self.group = ""
 
+    def begin(self) -> None:
+        """A plan begins."""
+        self.group = ""
+
+    def end(self) -> None:
+        """The plan has ended, or raised."""
+
 
 class UnverifiedError(Exception):
     """A verdict that does not keep what it must; the text says which rule."""

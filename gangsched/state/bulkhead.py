@@ -114,7 +114,8 @@ class Bulkhead:
             return
         # A process ended at a suspect, and the next attempt may end this one.
         delay_s = LONGEST_RETRY_S if place is FaultPlace.SUSPECT else self._next_delay_s(group_id, now_s)
-        group.aside = Aside(found.reference, now_s, now_s + delay_s)
+        is_suspect = place is FaultPlace.SUSPECT
+        group.aside = Aside(found.reference, now_s, now_s + delay_s, is_suspect=is_suspect)
         self._retries.set(group_id, now_s + delay_s)
         # One after the other: a step that raises must not keep the group in the plans.
         for step in (self._leave_queue, self._give_up, self._tell):
@@ -249,6 +250,12 @@ class Bulkhead:
         self._suspects[group_id] = None
         if len(self._suspects) > MOST_SUSPECTS:
             self._suspects.popitem(last=False)
+
+    def is_suspect(self, group_id: str) -> bool:
+        """Whether the next process must know of this group, too."""
+        group = self.registry.groups.get(group_id)
+        aside = group.aside if group is not None else None
+        return group_id in self._suspects or (aside is not None and aside.is_suspect)
 
     def take_suspects(self, now_s: float) -> None:
         """Set aside the suspects that are known by now."""

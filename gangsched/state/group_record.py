@@ -189,6 +189,8 @@ class Aside:
     seen: tuple[Gang, ...] | None = None
     #: It is being tried again.
     is_trying: bool = False
+    #: An earlier process ended at it.
+    is_suspect: bool = False
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

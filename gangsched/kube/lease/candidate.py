@@ -99,6 +99,10 @@ class Candidate:
         """Holder of the Lease when it was last seen."""
         return self._record.holder if self._record is not None and not self._is_absent else NOBODY
 
+    def record(self) -> Record | None:
+        """The Lease as it was last seen; None if there is none."""
+        return None if self._is_absent else self._record
+
     def free_s(self) -> float:
         """Time at which it may lead if nothing changes; -inf if the Lease was released."""
         record = self._record

@@ -21,13 +21,14 @@ from gangsched.kube.http.faults import CONFLICT, FORBIDDEN, NOT_FOUND, ApiFault,
 from gangsched.kube.http.fence import Fence
 from gangsched.kube.http.permissions import Lease
 from gangsched.kube.lease.candidate import Candidate, Timing
-from gangsched.kube.lease.record import Record, decode, encode
+from gangsched.kube.lease.record import Record, decode, encode, suspects_of, with_suspects
 from gangsched.kube.ports import RestClient, Runtime
 from gangsched.kube.read.reflector import LineSplitter
 from gangsched.kube.read.wire import Line
 from gangsched.kube.waiting import wait_for_event
 from gangsched.kube.write.spelling import micro_time
 from gangsched.model.counter import counter
+from gangsched.model.suspects import Suspects
 
 # A Lease that others change all the time must not cause a storm of requests.
 LOOK_AT_MOST_EVERY_S = 0.1
@@ -35,6 +36,7 @@ WATCH_S = 300
 SILENCE_S = 360.0
 """Nothing is lost by a watch that says nothing: the lease is read every `retry_s` as well."""
 RELEASE_WITHIN_S = 2.0
+TELL_ATTEMPTS = 3
 
 
 class FollowsLease(Protocol):
@@ -69,7 +71,10 @@ class Elector:
         identity: str,
         timing: Timing,
         runtime: Runtime,
+        suspects: Suspects | None = None,
     ) -> None:
+        """`suspects` are read from the Lease before it is acquired, and kept on it (I10)."""
+        self.suspects = suspects or Suspects()
         self.counts = LeaseCounts()
         self.fence = Fence(runtime.now)
         self.identity = identity
@@ -90,6 +95,8 @@ class Elector:
 
     async def acquire(self) -> None:
         """Return once the Lease is acquired and, if this process created it, has been held for long enough."""
+        if self.suspects.counts:
+            await self._tell_suspects()
         watching = asyncio.create_task(self._watch(), name="watch of the lease")
         try:
             while not await self._try():
@@ -142,6 +149,22 @@ class Elector:
                 return True
         return False
 
+    async def _tell_suspects(self) -> None:
+        """Write the suspects to a Lease that another process holds or will take; best effort."""
+        path = f"{self._leases}/{self._lease.name}"
+        for _ in range(TELL_ATTEMPTS):
+            try:
+                answer = await self._bounded("GET", path, None, self._patience_s())
+                record = decode(answer, duration_s=self.timing.duration_s)
+                self.suspects.merge(suspects_of(record))
+                # The spec stays as it is, so that nobody takes this for a renewal.
+                await self._put(with_suspects(record, self.suspects.text()), self._patience_s())
+            except Fault as fault:
+                if not _is_conflict(fault):
+                    return
+            else:
+                return
+
     # --- one look, one write ----------------------------------------------------------------------------------------
 
     async def _try(self) -> bool:
@@ -156,6 +179,7 @@ class Elector:
                 self._candidate.saw(released, began_s)
             else:
                 await self._look()
+            self.suspects.merge(suspects_of(self._candidate.record()))
             proposal = self._candidate.proposal(self._runtime.now(), self._moment())
             if proposal is not None:
                 await self._write(proposal)
@@ -216,6 +240,7 @@ class Elector:
 
     async def _write(self, record: Record) -> None:
         sent_s = self._runtime.now()
+        record = with_suspects(record, self.suspects.text())
         self._candidate.sends(record, sent_s)
         answer = await self._put(record, self._patience_s())
         self._candidate.stored(decode(answer, duration_s=self.timing.duration_s), sent_s, self._runtime.now())

@@ -21,6 +21,7 @@ from gangsched.kube.http.permissions import Lease
 from gangsched.kube.lease.candidate import Timing
 from gangsched.kube.lease.elector import Elector
 from gangsched.kube.ports import Runtime
+from gangsched.model.suspects import Suspects
 
 
 class Leadership:
@@ -104,6 +105,7 @@ def lead_by_lease(
     identity: str | None,
     caught_up: Callable[[], Awaitable[None]],
     runtime: Runtime,
+    suspects: Suspects | None = None,
 ) -> Leadership:
     """Leadership of a daemon, on the clock that runs while the machine is suspended, with separate connections."""
     # A suspended machine must not believe that its lease is still valid: CLOCK_MONOTONIC stands still meanwhile.
@@ -117,5 +119,6 @@ def lead_by_lease(
         identity=identity or f"{socket.gethostname()[:200]}_{uuid4()}",
         timing=timing,
         runtime=runtime,
+        suspects=suspects,
     )
     return Leadership(elector, caught_up, runtime)

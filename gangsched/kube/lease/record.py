@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
 
+from gangsched.api import keys
 from gangsched.kube.http.answers import ANY_JSON, decoded
 from gangsched.kube.http.faults import Malformed
 
@@ -86,6 +87,29 @@ def encode(record: Record, *, namespace: str, name: str) -> bytes:
             "spec": spec,
         }
     )
+
+
+def suspects_of(record: Record | None) -> str:
+    """The suspects in the annotation of a Lease, for `Suspects.merge`; "" for none."""
+    annotations = _annotations(record) if record is not None else {}
+    text = annotations.get(keys.SUSPECTS, "")
+    return text if isinstance(text, str) else ""
+
+
+def with_suspects(record: Record, text: str) -> Record:
+    """The record with this annotation, without one if `text` is empty; a new Lease gets it with the next write."""
+    if not record.rest or text == suspects_of(record):
+        return record
+    annotations = {name: value for name, value in _annotations(record).items() if name != keys.SUSPECTS}
+    if text:
+        annotations[keys.SUSPECTS] = text
+    return replace(record, rest={**record.rest, "metadata": {**record.rest["metadata"], "annotations": annotations}})
+
+
+def _annotations(record: Record) -> Mapping[str, Any]:
+    metadata = record.rest.get("metadata")
+    found = metadata.get("annotations") if isinstance(metadata, dict) else None
+    return found if isinstance(found, dict) else {}
 
 
 def _duration_s(value: object, default_s: float) -> float:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from gangsched.api import keys
 from gangsched.kube.http.client import JSON
 from gangsched.kube.http.faults import ApiFault, Fault, Malformed, Unreachable
 from gangsched.kube.http.permissions import Lease
@@ -383,3 +384,42 @@ async def test_garbage_in_the_watch_is_a_reason_to_look(desk: Desk, line: bytes)
     await desk.time.advance(10.0)
     assert desk.writers() == ["a"]
     assert not desk.tasks["b"].done()
+
+
+# --- suspects ---------------------------------------------------------------------------------------------------------
+
+
+def annotation(desk: Desk) -> str:
+    """The suspects on the Lease."""
+    assert desk.server.stored is not None
+    found: str = desk.server.stored["metadata"].get("annotations", {}).get(keys.SUSPECTS, "")
+    return found
+
+
+async def test_a_leader_learns_of_suspects_before_it_leads(desk: Desk) -> None:
+    """I10: a process that does not hold the Lease tells its holder's successor, and the holder keeps the Lease."""
+    desk.start("a")
+    await desk.until_one_writes(30)
+    again = desk.start("again")
+    again.suspects.add("bad/g")
+    await desk.time.advance(1)
+    assert annotation(desk) == '{"bad/g":1}'
+    assert desk.writers() == ["a"]
+    await desk.stop("a")
+    await desk.stop("again")
+    heir = desk.start("b")
+    await desk.until_one_writes(60)
+    assert heir.suspects.counts == {"bad/g": 1}
+
+
+async def test_the_lease_keeps_suspects_while_they_are_wanted(desk: Desk) -> None:
+    """I10: renewals keep the annotation, and drop it with the first one after the group is no suspect any more."""
+    leader = desk.start("a")
+    leader.suspects.add("bad/g")
+    await desk.until_one_writes(30)
+    await desk.time.advance(10)
+    assert annotation(desk) == '{"bad/g":1}'
+    leader.suspects.is_wanted = lambda name: False
+    await desk.time.advance(10)
+    assert annotation(desk) == ""
+    assert desk.writers() == ["a"]
