@@ -163,7 +163,8 @@ class Daemon:
         self.preemption.preceding.conditions = self.status
         # Events wait for pauses of both: a wave of preemption has many pauses between binds alone.
         urgent = (self.binder.in_flight, self.preemption.in_flight)
-        self.recorder = Recorder(self._connection_pool, urgent, limits=rates, runtime=runtime)
+        instance = self._identity or None
+        self.recorder = Recorder(self._connection_pool, urgent, limits=rates, instance=instance, runtime=runtime)
         self.loop = Loop(
             self.state,
             Ports(self.volumes, self._tell, self.preemption.order, LoopClocks(runtime)),
@@ -339,10 +340,17 @@ class Daemon:
                 serving.cancel()
                 await asyncio.wait({serving})
 
+    @property
+    def _identity(self) -> str:
+        """This process's name in the Lease, else that of the settings; "" without either."""
+        if self._leadership is not None:
+            return self._leadership.elector.identity
+        return self.settings.identity or ""
+
     async def _serve_gangs(self, listener: socket.socket) -> None:
         """Serve the gangs API. It is imported once what was waiting at the start is bound, which comes first."""
         await wait_for_event(self.informers.backlog_bound, SERVE_WITHIN_S)
-        identity = self._leadership.elector.identity if self._leadership is not None else self.settings.identity or ""
+        identity = self._identity
         try:
             await in_background(partial(import_module, "gangsched.visible"), name="import of the gangs API")
             from gangsched.visible import visibility_server

@@ -8,6 +8,7 @@ of metrics.
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
@@ -25,6 +26,7 @@ from gangsched.kube.lease.candidate import Timing
 from gangsched.kube.lease.leadership import lead_by_lease
 from gangsched.kube.ports import Runtime
 from gangsched.kube.read.informers import Informers
+from gangsched.kubectl.outputs import schema
 from gangsched.options import written
 from gangsched.settings import Settings
 
@@ -137,6 +139,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "counters": counters,
     "config-map": config_map,
 }
+SCHEMA = ROOT / "docs" / "reference" / "kubectl-output.json"
+"""The JSON schema of what `kubectl gangsched -o json` prints."""
 FILES = ("docs/reference/settings.md", "docs/reference/metrics.md", "manifests/config.yaml")
 
 
@@ -156,6 +160,7 @@ def main() -> None:
     for file in FILES:
         path = ROOT / file
         path.write_text(with_tables(path.read_text()))
+    SCHEMA.write_text(json.dumps(schema(), indent=2) + "\n")
 
 
 if __name__ == "__main__":

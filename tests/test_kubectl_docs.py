@@ -80,6 +80,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[FakeApi,
         "/apis/apiregistration.k8s.io/v1/apiservices": listed(),
         "/apis/authorization.k8s.io/v1/subjectaccessreviews": {"status": {"allowed": True}},
         "/apis/apps/v1/deployments": listed(DEPLOYMENT),
+        "/api/v1/events": listed(),
         f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/podgroups.{X}": forbidden(
             "get", "customresourcedefinitions"
         ),

@@ -43,6 +43,7 @@ def story(gang: Mapping[str, Any]) -> GangStory:
         domains=domains(status),
         extra=_extra(spec, status),
         declared=True,
+        status=status,
     )
 
 

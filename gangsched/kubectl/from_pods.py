@@ -7,8 +7,8 @@ namespace suffices. PodGroups and Events that may not be read are left out.
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -19,12 +19,14 @@ from gangsched.api import keys
 from gangsched.api.dialects.volcano_sub_groups import read_sub_groups
 from gangsched.api.gang_spec import GangDefaults, gang_id, gang_spec
 from gangsched.api.sub_groups import SEPARATOR, sub_group_of
+from gangsched.api.timestamps import format_timestamp
 from gangsched.kube.http.answers import understood
 from gangsched.kube.http.blocking import BlockingClient
 from gangsched.kube.http.faults import NOT_FOUND, ApiFault, Fault
 from gangsched.kube.read.decode import decode_pod
 from gangsched.kube.read.shapes import ShapeTable
 from gangsched.kube.read.wire import Page, WirePod
+from gangsched.kubectl.outputs import PrintedWait
 from gangsched.kubectl.story import BOUND, GATED, GangStory, PodStory, StoryLine
 from gangsched.model.objects import TERMINAL, Phase, Pod, PodGroup, SubGroups
 
@@ -75,6 +77,71 @@ def gang_named(client: BlockingClient, namespace: str, name: str) -> GangStory |
     if not pods and (pod_group is None or whole != name):
         return None
     return _gang(client, namespace, name, pods, pod_group)
+
+
+def waiting(client: BlockingClient, namespace: str | None) -> list[PrintedWait]:
+    """Gangs with a pod that waits for a node, those that wait longest first, by their pods and PodGroups.
+
+    Raises Fault if the pods may not be listed.
+    """
+    scope = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
+    members: dict[str, list[Pod]] = defaultdict(list)
+    for pod in pods_at(client, f"/api/v1{scope}/pods"):
+        ref = gang_id(pod)
+        if ref is not None:
+            members[ref.id].append(pod)
+    groups = _declared(client, scope)
+    found = [_wait(gang, pods, groups.get(gang, {})) for gang, pods in members.items()]
+    return sorted(
+        (each for each in found if each is not None), key=lambda each: (each.waiting_since, each.namespace, each.name)
+    )
+
+
+def _wait(gang: str, pods: Sequence[Pod], body: Mapping[str, Any]) -> PrintedWait | None:
+    """What its pods and its PodGroup say; None if no pod of it waits."""
+    unplaced = [pod for pod in pods if pod.live and not pod.node_name and not pod.gated and not pod.deleting]
+    if not unplaced:
+        return None
+    oldest = min(unplaced, key=lambda pod: (pod.creation_s, pod.name))
+    namespace, _, name = gang.partition("/")
+    conditions = [_condition(each) for each in (body.get("status") or {}).get("conditions") or ()]
+    of_group = next((each for each in conditions if each.type in SCHEDULED and each.status != "True"), None)
+    of_pod = next((pod.condition for pod in unplaced if pod.condition is not None), None)
+    told = of_group or of_pod
+    spec = gang_spec(
+        gang,
+        list({pod.gang_metadata: pod for pod in reversed(pods)}.values()),
+        _understood(body) if body else None,
+        needs_pod_group=False,
+        defaults=GangDefaults(),
+    )
+    return PrintedWait(
+        namespace=namespace,
+        name=name,
+        position=None,
+        queue="",
+        min_member=spec.min_member,
+        bound=sum(bool(pod.node_name) for pod in pods),
+        waiting_since=format_timestamp(oldest.creation_s),
+        reason=told.reason if told is not None else "",
+        message=told.message if told is not None else "",
+    )
+
+
+def _declared(client: BlockingClient, scope: str) -> dict[str, Mapping[str, Any]]:
+    """PodGroups by gang id; without those that may not be read."""
+    found: dict[str, Mapping[str, Any]] = {}
+    for api_group in (keys.X_K8S, keys.SIGS):
+        version = f"{api_group}/v1alpha1"
+        try:
+            items = client.items(f"/apis/{version}{scope}/podgroups")
+        except Fault:
+            continue
+        for item in items:
+            metadata = item["metadata"]
+            # Items of a list do not say what they are.
+            found.setdefault(f"{metadata.get('namespace')}/{metadata['name']}", {**item, "apiVersion": version})
+    return found
 
 
 def similar(client: BlockingClient, namespace: str, name: str) -> list[str]:
@@ -193,6 +260,7 @@ def _story_of(pod: Pod, now: float) -> PodStory:
         reason=condition.reason if condition is not None else "",
         message=condition.message if condition is not None else "",
         age_s=round(now - pod.creation_s, 1),
+        created_at=format_timestamp(pod.creation_s),
     )
 
 
@@ -270,5 +338,6 @@ def _last_seen(event: Mapping[str, Any]) -> str:
         event.get("eventTime"),
         event["metadata"].get("creationTimestamp"),
     )
-    # Without fraction and zone; events.k8s.io and core/v1 fill different fields.
-    return str(next((stamp for stamp in stamps if stamp), ""))[:19].replace("T", " ")
+    # Without fraction; events.k8s.io and core/v1 fill different fields.
+    found = str(next((stamp for stamp in stamps if stamp), ""))
+    return f"{found[:19]}Z" if found else ""

@@ -1,7 +1,8 @@
 """`map`: nodes and the users of their accelerators, one character per device.
 
 Invariant: it shows what pods request, as schedulers count it, not actual use. It needs permission to list nodes and the
-pods of all namespaces. Capacity of unschedulable nodes is shown but does not count as free.
+pods of all namespaces. Capacity of nodes that are cordoned, not ready or
+unreachable is shown but does not count as free.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from gangsched.kube.read.decode import decode_node
 from gangsched.kube.read.wire import Page, WireNode
 from gangsched.kubectl.doctor.services import gpu_policy, scheduler_settings
 from gangsched.kubectl.from_pods import pods_at
+from gangsched.kubectl.outputs import MapOutput, PrintedNode
 from gangsched.kubectl.session import CannotAnswer, Session, lacking
 from gangsched.kubectl.terminal import Cell, Line, Output, columns, write, write_value
 from gangsched.model.gpu_policy import PRODUCT_LABEL, GpuPolicy
@@ -44,17 +46,19 @@ class NodeUse:
 
     node: Node
     total: int
+    #: Why new pods get nothing there, "" if they do.
+    closed: str = ""
     users: Counter[str] = field(default_factory=Counter)
 
     @property
     def free(self) -> int:
         """Units that a new pod could get on the node."""
-        return 0 if self.node.unschedulable else max(0, self.total - self.users.total())
+        return 0 if self.closed else max(0, self.total - self.users.total())
 
 
 def show(session: Session, resource: str | None, selector: str, output: Output) -> int:
     """Print the map; return the exit code. Raises Fault and CannotAnswer."""
-    nodes, pods = _read(session.client, selector)
+    nodes, pods, unready = _read(session.client, selector)
     if selector and not nodes:
         raise CannotAnswer(f'No node matches the selector "{selector}".')
     resources = [resource] if resource else _accelerators(session.client, nodes)
@@ -62,11 +66,12 @@ def show(session: Session, resource: str | None, selector: str, output: Output) 
         raise CannotAnswer(
             f"No accelerators are known on the {counted(len(nodes), 'node')}: name a resource with --resource."
         )
-    maps = {name: use(nodes, pods, name) for name in resources}
+    maps = {name: use(nodes, pods, name, unready) for name in resources}
     if resource and not maps[resource]:
         raise CannotAnswer(_nowhere(nodes, resource))
     if output is not Output.TEXT:
-        write_value({name: [_as_json(each) for each in of] for name, of in maps.items()}, output)
+        printed = {name: [_printed(each) for each in of] for name, of in maps.items()}
+        write_value(MapOutput(resources=printed), output)
     else:
         write(
             line for place, (name, of) in enumerate(maps.items()) for line in ([""] if place else []) + drawn(name, of)
@@ -95,10 +100,10 @@ def _accelerators(client: BlockingClient, nodes: Sequence[Node]) -> list[str]:
     return sorted({name for node in nodes for name, _ in node.allocatable if policy.is_accelerator(name)})
 
 
-def use(nodes: Iterable[Node], pods: Iterable[Pod], resource: str) -> list[NodeUse]:
-    """The nodes that have the resource, by name, with their users."""
+def use(nodes: Iterable[Node], pods: Iterable[Pod], resource: str, unready: Mapping[str, str]) -> list[NodeUse]:
+    """The nodes that have the resource, by name, with their users; `unready` has words for nodes that are not ready."""
     uses = {
-        node.name: NodeUse(node, amount)
+        node.name: NodeUse(node, amount, _closed(node, unready))
         for node in sorted(nodes, key=lambda node: node.name)
         if (amount := dict(node.allocatable).get(resource, 0))
     }
@@ -108,6 +113,10 @@ def use(nodes: Iterable[Node], pods: Iterable[Pod], resource: str) -> list[NodeU
             ref = gang_id(pod)
             on.users[ref.id if ref is not None else pod.key] += amount
     return list(uses.values())
+
+
+def _closed(node: Node, unready: Mapping[str, str]) -> str:
+    return unready.get(node.name) or ("cordoned" if node.unschedulable else "")
 
 
 def drawn(resource: str, uses: Sequence[NodeUse]) -> list[Line | str]:
@@ -134,7 +143,7 @@ def drawn(resource: str, uses: Sequence[NodeUse]) -> list[Line | str]:
     for each in uses:
         product = f"{each.node.labels.get(PRODUCT_LABEL, '') or '-':{wide}}  " if len(products) > 1 else ""
         head = f"{each.node.name:{width}}  {product}{each.free:>3} free of {each.total:<3}  "
-        note = "  (takes no new pods)" if each.node.unschedulable else ""
+        note = f"  ({each.closed}: takes no new pods)" if each.closed else ""
         lines.append([head, *_units(each, letters, styles), note])
     if users:
         rows = [
@@ -157,27 +166,65 @@ def _units(of: NodeUse, letters: Mapping[str, str], styles: Mapping[str, str]) -
             for user, number in taken
         ]
     cells = [Cell(letters.get(user, OTHER) * number, styles.get(letters.get(user, ""), "")) for user, number in taken]
-    return [*cells, Cell((CLOSED if of.node.unschedulable else FREE) * left, "dim")]
+    return [*cells, Cell((CLOSED if of.closed else FREE) * left, "dim")]
 
 
-def _as_json(of: NodeUse) -> dict[str, object]:
-    return {
-        "node": of.node.name,
-        "product": of.node.labels.get(PRODUCT_LABEL, ""),
-        "total": of.total,
-        "free": of.free,
-        "unschedulable": of.node.unschedulable,
-        "users": dict(of.users),
-    }
+def _printed(of: NodeUse) -> PrintedNode:
+    return PrintedNode(
+        node=of.node.name,
+        product=of.node.labels.get(PRODUCT_LABEL, ""),
+        total=of.total,
+        free=of.free,
+        closed=of.closed,
+        users=dict(of.users),
+    )
 
 
-def _read(client: BlockingClient, selector: str) -> tuple[list[Node], list[Pod]]:
+class _Condition(msgspec.Struct):
+    type: str = ""
+    status: str = ""
+
+
+class _NodeReadiness(msgspec.Struct):
+    conditions: list[_Condition] | None = None
+
+
+class _Meta(msgspec.Struct):
+    name: str = ""
+
+
+class _Conditions(msgspec.Struct):
+    """A node's conditions, which the scheduler does not read: it sees the taints that follow them."""
+
+    metadata: _Meta
+    status: _NodeReadiness = msgspec.field(default_factory=_NodeReadiness)
+
+
+UNREADY = {"node.kubernetes.io/unreachable": "unreachable", "node.kubernetes.io/not-ready": "not ready"}
+
+
+def unready_nodes(page: bytes) -> dict[str, str]:
+    """The nodes of a page whose kubelet is not ready or does not report, with the word for that."""
+    found = {}
+    for each in msgspec.json.decode(page, type=Page[_Conditions]).items or ():
+        ready = [condition.status for condition in each.status.conditions or () if condition.type == "Ready"]
+        if ready and ready[0] != "True":
+            found[each.metadata.name] = "unreachable" if ready[0] == "Unknown" else "not ready"
+    return found
+
+
+def _read(client: BlockingClient, selector: str) -> tuple[list[Node], list[Pod], dict[str, str]]:
+    """Nodes, pods, and the word for each node that is not ready, by its conditions or its taints."""
     selected = {"labelSelector": selector} if selector else {}
+    unready: dict[str, str] = {}
 
     def nodes() -> list[Node]:
         decoder = msgspec.json.Decoder(Page[WireNode])
-        pages = client.pages("/api/v1/nodes", **selected)
-        return [decode_node(wire) for page in pages for wire in decoder.decode(page).items or ()]
+        found = []
+        for page in client.pages("/api/v1/nodes", **selected):
+            found += [decode_node(wire) for wire in decoder.decode(page).items or ()]
+            unready.update(unready_nodes(page))
+        return found
 
     def pods() -> list[Pod]:
         # Pods without a node use no device; large clusters have thousands of them.
@@ -185,7 +232,12 @@ def _read(client: BlockingClient, selector: str) -> tuple[list[Node], list[Pod]]
 
     with ThreadPoolExecutor(2) as pool:
         futures = pool.submit(_needed, nodes), pool.submit(_needed, pods)
-        return futures[0].result(), futures[1].result()
+        known = futures[0].result()
+        for node in known:
+            words = [UNREADY[taint.key] for taint in node.taints if taint.key in UNREADY]
+            if words:
+                unready.setdefault(node.name, words[0])
+        return known, futures[1].result(), unready
 
 
 def _needed(read: Callable[[], T]) -> T:

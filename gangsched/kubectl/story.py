@@ -5,10 +5,11 @@ Invariant: pure functions. The scheduler's messages are shown as written; only m
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from gangsched.kubectl.outputs import PrintedCondition, PrintedDomain, PrintedEvent, PrintedGang, PrintedPod
 from gangsched.kubectl.terminal import Line, columns, sentence
 from gangsched.model.text import counted
 
@@ -20,7 +21,7 @@ GATED = "gated"
 
 @dataclass(slots=True)
 class StoryLine:
-    """One condition of a pod or PodGroup, or an Event (`status` is then its age)."""
+    """One condition of a pod or PodGroup, or an Event (`status` is then the time when it was seen last)."""
 
     type: str
     status: str
@@ -55,6 +56,7 @@ class PodStory:
     message: str = ""
     gates: tuple[str, ...] = ()
     age_s: float = 0.0
+    created_at: str = ""
 
 
 @dataclass(slots=True)
@@ -77,6 +79,8 @@ class GangStory:
     members: list[PodStory] = field(default_factory=list)
     extra: dict[str, str] = field(default_factory=dict)
     declared: bool = False
+    #: As the gangs API shows it; None from another source.
+    status: Mapping[str, Any] | None = None
 
     @property
     def total(self) -> int:
@@ -183,9 +187,56 @@ def _listed(by_state: dict[str, int]) -> str:
     return ", ".join(f"{counted(number, 'pod')} {state}" for state, number in sorted(by_state.items()) if number)
 
 
-def as_json(story: GangStory | PodStory, said: str) -> dict[str, Any]:
-    """The facts as JSON values, for `-o json`."""
-    from dataclasses import asdict
+def printed_gang(gang: GangStory, instead: str) -> PrintedGang:
+    """The facts for `-o json`; `instead` says why they are not from the gangs API."""
+    return PrintedGang(
+        namespace=gang.namespace,
+        name=gang.name,
+        source=gang.source,
+        instead=instead,
+        sentence=of_gang(gang),
+        min_member=gang.min_member,
+        by_state=gang.by_state,
+        phase=gang.phase,
+        reason=gang.reason,
+        message=gang.message,
+        nodes=gang.nodes,
+        problems=gang.problems,
+        domains=printed_domains(gang.domains),
+        conditions=[
+            PrintedCondition(type=each.type, status=each.status, reason=each.reason, message=each.message)
+            for each in gang.conditions
+        ],
+        events=[
+            PrintedEvent(type=each.type, last_seen=each.status, reason=each.reason, message=each.message)
+            for each in gang.events
+        ],
+        members=[printed_pod(each) for each in gang.members],
+        status=dict(gang.status) if gang.status is not None else None,
+    )
 
-    kind = "Gang" if isinstance(story, GangStory) else "Pod"
-    return {"kind": kind, "sentence": said, **asdict(story)}
+
+def printed_domains(domains: Sequence[DomainStory]) -> list[PrintedDomain]:
+    """Domains for `-o json`."""
+    return [
+        PrintedDomain(domain=each.domain, holds=each.holds, lacks=each.lacks, refuted_by=each.refuted_by)
+        for each in domains
+    ]
+
+
+def printed_pod(pod: PodStory) -> PrintedPod:
+    """The facts for `-o json`."""
+    return PrintedPod(
+        namespace=pod.namespace,
+        name=pod.name,
+        sentence=of_pod(pod),
+        state=pod.state,
+        phase=pod.phase,
+        scheduler_name=pod.scheduler,
+        gang=pod.gang,
+        node=pod.node,
+        reason=pod.reason,
+        message=pod.message,
+        scheduling_gates=list(pod.gates),
+        created_at=pod.created_at,
+    )

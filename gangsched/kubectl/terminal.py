@@ -13,6 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
+import msgspec
+
 
 class Output(StrEnum):
     """Output format: text, JSON or YAML."""
@@ -56,13 +58,13 @@ def write(lines: Iterable[Line | str]) -> None:
         console.print(styled, soft_wrap=True)
 
 
-def write_value(value: object, output: Output) -> None:
+def write_value(printed: msgspec.Struct, output: Output) -> None:
     """Write JSON or YAML to stdout; everything that is not ASCII is escaped."""
+    value = msgspec.to_builtins(printed)
     if output is Output.YAML:
         import yaml
 
-        # Through JSON, which has neither enums nor tuples.
-        sys.stdout.write(yaml.safe_dump(json.loads(json.dumps(value)), sort_keys=False))
+        sys.stdout.write(yaml.safe_dump(value, sort_keys=False))
         return
     sys.stdout.write(json.dumps(value, indent=2) + "\n")
 

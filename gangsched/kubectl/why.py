@@ -9,8 +9,9 @@ from __future__ import annotations
 from gangsched.console import DONE
 from gangsched.kube.http.faults import FORBIDDEN, NOT_FOUND, ApiFault, Fault
 from gangsched.kubectl import from_api, from_pods
+from gangsched.kubectl.outputs import WhyOutput
 from gangsched.kubectl.session import CannotAnswer, Session, is_unserved, lacking, serves_gangs
-from gangsched.kubectl.story import GangStory, PodStory, as_json, in_domains, of_gang, of_pod
+from gangsched.kubectl.story import GangStory, PodStory, in_domains, of_gang, of_pod, printed_gang, printed_pod
 from gangsched.kubectl.terminal import Cell, Line, Output, columns, facts, write, write_value
 from gangsched.model.text import counted
 
@@ -107,10 +108,12 @@ def _tell(gang: GangStory | None, pod: PodStory | None, instead: str, output: Ou
     assert story is not None
     said = of_pod(story) if isinstance(story, PodStory) else of_gang(story)
     if output is not Output.TEXT:
-        told = as_json(story, said)
-        if pod is not None:
-            told["of"] = as_json(gang, of_gang(gang)) if gang is not None else None
-        write_value({**told, "instead": instead}, output)
+        printed = WhyOutput(
+            sentence=said,
+            pod=printed_pod(pod) if pod is not None else None,
+            gang=printed_gang(gang, instead) if gang is not None else None,
+        )
+        write_value(printed, output)
         return
     lines: list[Line | str] = [[Cell(said, "bold")]]
     if pod is not None and gang is not None:

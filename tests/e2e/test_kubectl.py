@@ -154,7 +154,7 @@ def test_why_of_a_pod_tells_of_its_gang(daemon: Serving, editor: Path) -> None:
     """A member says what it has and its gang the rest; a pod that nobody serves is told of too."""
     told = json.loads(ask(editor, "why", "pod/training-0", "-o", "json").out)
     assert told["sentence"].startswith(f"Pod {MINE}/training-0 waits: gang {MINE}/training needs ")
-    assert (told["of"]["by_state"], told["of"]["min_member"]) == ({"pending": 2}, 2)
+    assert (told["gang"]["byState"], told["gang"]["minMember"]) == ({"pending": 2}, 2)
     assert ask(editor, "why", "typo").out.startswith(f"Pod {MINE}/typo waits. ")
 
 
@@ -179,7 +179,7 @@ def test_the_map_shows_who_uses_what(plane: ControlPlane, daemon: Serving) -> No
     assert text.startswith("4 of 16 nvidia.com/gpu are free on 2 nodes; the largest hole on one node is 4.\n")
     assert "AAAAAAAA" in text
     assert "AAAA...." in text
-    told = json.loads(ask(plane.kubeconfig, "map", "-o", "json").out)["nvidia.com/gpu"]
+    told = json.loads(ask(plane.kubeconfig, "map", "-o", "json").out)["resources"]["nvidia.com/gpu"]
     assert sum(node["users"].get(f"{MINE}/running", 0) for node in told) == 12
 
 
@@ -264,7 +264,8 @@ def test_a_replayed_snapshot_says_what_the_conditions_say(
     taken = tmp_path / "s.gz"
     assert ask(plane.kubeconfig, "snapshot", "--out", str(taken)).code == 0
     names = ("--scheduler-name", "gangsched", "--scheduler-name", "scheduler-plugins-scheduler")
-    told = {each["gang"]: each for each in json.loads(ask(editor, "replay", str(taken), *names, "-o", "json").out)}
+    replayed = json.loads(ask(editor, "replay", str(taken), *names, "-o", "json").out)["gangs"]
+    told = {each["gang"]: each for each in replayed}
     assert told[f"{MINE}/training"]["message"] == message(plane, "training")
     api = Api.of(plane)
     waiting = [pod for pod in api.list(PODS).items if pod["metadata"]["name"] in {"training-0", "training-1", "alone"}]
@@ -279,7 +280,7 @@ def test_a_replayed_snapshot_says_what_the_conditions_say(
     assert ask(plane.kubeconfig, "snapshot", "--out", str(hidden), "--redact-names").code == 0
     content = gzip.decompress(hidden.read_bytes())
     assert [name for name in (b"training", b"team-a", b"alone") if name in content] == []
-    again = json.loads(ask(editor, "replay", str(hidden), *names, "-o", "json").out)
+    again = json.loads(ask(editor, "replay", str(hidden), *names, "-o", "json").out)["gangs"]
     assert sorted(each["reason"] for each in again) == sorted(each["reason"] for each in told.values())
     refused = ask(editor, "snapshot", "--out", str(taken))
     assert refused.code == 2
@@ -308,9 +309,10 @@ def test_plan_without_the_api_needs_rights(plane: ControlPlane, daemon: Serving,
     assert "This plan was made here" in no.out
     refused = ask(editor, "plan", "-f", manifest(tmp_path / "small.json", 1))
     assert refused.code == 2
-    assert "kubectl apply -k manifests/visibility" in refused.err
+    assert "the gangs API is part of the default installation" in refused.err
     queue = ask(editor, "queue")
-    assert (queue.code, "kubectl apply -k manifests/visibility" in queue.err) == (2, True)
+    assert (queue.code, queue.out.splitlines()[0]) == (0, f"1 gang waits in namespace {MINE}.")
+    assert "Oldest first: the gangs API" in queue.out
 
 
 def test_with_the_api_a_user_of_one_namespace_learns_more(

@@ -12,6 +12,7 @@ import socket
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from uuid import uuid4
 
 import msgspec
 
@@ -95,14 +96,15 @@ class Recorder:
         limits: WriteLimits = WriteLimits(),  # noqa: B008  (frozen)
         runtime: Runtime = Runtime(),  # noqa: B008  (frozen)
     ) -> None:
-        """`urgent` requests are sent first. `instance` is the reporting instance of Events, by default the host's name.
+        """`urgent` requests are sent first. `instance` is the reporting instance of Events, by default one per process.
 
         `capacity` bounds the Events that are not yet written, and the objects whose Events are remembered; client-go
         remembers 4,096 Events.
         """
         self.counts = RecorderCounts()
         self._client = client
-        self._instance = (instance or socket.gethostname())[:128]
+        # Of a long name the end is kept, which tells two daemons on one host apart.
+        self._instance = (instance or f"{socket.gethostname()[:80]}_{uuid4()}")[-128:]
         self._runtime = runtime
         self._known: Recent[str, tuple[_Entry, ...]] = Recent(runtime.now, for_s=SAME_FOR_S, limit=capacity)
         self._of_object: TokenBuckets[str] = TokenBuckets(limits.event, runtime.now)

@@ -11,15 +11,25 @@ from gangsched.api.keys import SIGS, VOLCANO, X_K8S
 from gangsched.console import DONE
 from gangsched.kube.http.blocking import BlockingClient
 from gangsched.kube.http.faults import FORBIDDEN, NOT_FOUND, ApiFault
+from gangsched.kubectl.doctor import leader, rights, services
 from gangsched.kubectl.doctor import pods as of_pods
-from gangsched.kubectl.doctor import rights, services
 from gangsched.kubectl.doctor.finding import Finding
 from gangsched.kubectl.from_pods import pods_at
+from gangsched.kubectl.outputs import DoctorOutput, PrintedFinding
 from gangsched.kubectl.session import FOUND, Session, lacking
 from gangsched.kubectl.terminal import Cell, Line, Output, facts, write, write_value
 from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.objects import Pod
 from gangsched.model.text import counted
+
+FACTS = {
+    "API server": "apiServer",
+    "kubectl gangsched": "kubectlGangsched",
+    "Scheduler": "scheduler",
+    "Scheduler names": "schedulerNames",
+    "Leader": "leader",
+}
+"""Titles of facts, and their names in JSON."""
 
 
 @dataclass(slots=True)
@@ -44,8 +54,9 @@ def doctor(session: Session, system: str, account: str, output: Output) -> int:
     """Run all checks that permissions allow; return the exit code. Raises Fault."""
     report = examine(session.client, system, account)
     if output is not Output.TEXT:
-        findings = [finding._asdict() for finding in report.findings]
-        write_value({"facts": report.facts, "findings": findings, "notChecked": report.unchecked}, output)
+        findings = [PrintedFinding(**finding._asdict()) for finding in report.findings]
+        facts_of = {FACTS[title]: value for title, value in report.facts.items()}
+        write_value(DoctorOutput(facts=facts_of, findings=findings, not_checked=report.unchecked), output)
     else:
         write(_told(report))
     return FOUND if report.findings else DONE
@@ -58,7 +69,7 @@ def examine(client: BlockingClient, system: str, account: str) -> Report:
     report.facts["API server"] = str(version.get("gitVersion"))
     report.facts["kubectl gangsched"] = __version__
     # The defaults, for a user who may not read the Deployment.
-    ours, policies = {"gangsched"}, [GpuPolicy()]
+    ours, policies, elected = {"gangsched"}, [GpuPolicy()], [("gangsched", False)]
 
     def scheduler() -> tuple[Finding, ...]:
         found = services.scheduler(client)
@@ -69,9 +80,13 @@ def examine(client: BlockingClient, system: str, account: str) -> Report:
             report.facts["Scheduler names"] = ", ".join(found.names)
         ours.update(found.names)
         policies.append(found.policy)
+        elected.append(found.lease)
         return found.findings
 
     report.look("the scheduler's Deployment", scheduler)
+    lease_name, is_expected = elected[-1]
+    report.look("the Lease", lambda: leader.unled(client, system, lease_name, is_expected=is_expected))
+    report.look("Events of all namespaces", lambda: leader.rivals(client))
     serving: list[str] = []
 
     def definitions() -> Iterator[Finding]:

@@ -29,6 +29,8 @@ class Scheduler(NamedTuple):
     versions: tuple[str, ...]
     names: tuple[str, ...]
     policy: GpuPolicy
+    #: Name of the Lease, and whether the installation elects a leader by it.
+    lease: tuple[str, bool]
     findings: tuple[Finding, ...]
 
 
@@ -41,6 +43,7 @@ def scheduler(client: BlockingClient) -> Scheduler:
 def _scheduler(client: BlockingClient, deployments: Sequence[Mapping[str, Any]]) -> Scheduler:
     names: list[str] = []
     accelerators: set[str] = set()
+    lease = ("gangsched", False)
     findings: list[Finding] = []
     versions = set()
     for deployment in deployments:
@@ -48,6 +51,7 @@ def _scheduler(client: BlockingClient, deployments: Sequence[Mapping[str, Any]])
         container = deployment["spec"]["template"]["spec"]["containers"][0]
         settings = _settings(client, namespace, deployment["spec"]["template"]["spec"])
         accelerators |= gpu_policy(settings).accelerators
+        lease = (str(settings.get("lease_name") or "gangsched"), bool(settings.get("leader_elect")))
         stated = settings.get("scheduler_names")
         names += [stated] if isinstance(stated, str) else map(str, stated or ["gangsched"])
         image = str(container.get("image") or "")
@@ -81,7 +85,7 @@ def _scheduler(client: BlockingClient, deployments: Sequence[Mapping[str, Any]])
         )
     found = tuple(f"{each['metadata']['namespace']}/{each['metadata']['name']}" for each in deployments)
     policy = GpuPolicy(accelerators=frozenset(accelerators))
-    return Scheduler(found, tuple(sorted(versions)), tuple(dict.fromkeys(names)), policy, tuple(findings))
+    return Scheduler(found, tuple(sorted(versions)), tuple(dict.fromkeys(names)), policy, lease, tuple(findings))
 
 
 def gpu_policy(settings: Mapping[str, Any]) -> GpuPolicy:
@@ -118,6 +122,12 @@ def _settings(client: BlockingClient, namespace: str, spec: Mapping[str, Any]) -
     joined = [arg.partition("=")[2] for arg in args if arg.startswith("--scheduler-name=")]
     if flags := joined + [args[place + 1] for place, arg in enumerate(args[:-1]) if arg == "--scheduler-name"]:
         settings["scheduler_names"] = flags
+    for arg in args:
+        flag, equals, value = arg.partition("=")
+        if flag == "--leader-elect":
+            settings["leader_elect"] = True
+        elif flag == "--lease-name" and equals:
+            settings["lease_name"] = value
     settings.pop("kubeconfig", None)
     return settings
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gangsched.kubectl.from_api import domains
+from gangsched.kubectl.outputs import PrintedAssignment, PrintedKind, PrintedPlan
 from gangsched.kubectl.plan.manifests import ManifestGang
-from gangsched.kubectl.story import DomainStory, in_domains
+from gangsched.kubectl.story import DomainStory, in_domains, printed_domains
 from gangsched.kubectl.terminal import Cell, Line, columns, sentence
 from gangsched.model.reasons import Reason
 from gangsched.model.text import counted
@@ -48,6 +49,26 @@ def of_review(status: Mapping[str, Any]) -> PlanAnswer:
         suggestions=[str(each) for each in status.get("suggestions") or ()],
         problems=[str(each) for each in status.get("problems") or ()],
         domains=domains(status),
+    )
+
+
+def printed_plan(wanted: ManifestGang, namespace: str, answer: PlanAnswer) -> PrintedPlan:
+    """The answer for `-o json`."""
+    return PrintedPlan(
+        gang=wanted.name,
+        namespace=namespace,
+        pods=wanted.pods,
+        fits=answer.fits,
+        reason=answer.reason,
+        message=answer.message,
+        nodes=[PrintedKind(kind=kind, count=number) for kind, number in answer.nodes],
+        assignments=[
+            PrintedAssignment(pod_set=pod_set, node=node, count=number) for pod_set, node, number in answer.assignments
+        ],
+        preempts=answer.preempts,
+        suggestions=answer.suggestions,
+        problems=answer.problems,
+        domains=printed_domains(answer.domains),
     )
 
 

@@ -6,15 +6,15 @@ list nodes and pods gets the same plan from a snapshot; the output says so.
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from gangsched.console import DONE
 from gangsched.kube.http.faults import FORBIDDEN, NOT_FOUND, ApiFault
+from gangsched.kubectl.outputs import PlanOutput
 from gangsched.kubectl.plan import manifests
-from gangsched.kubectl.plan.answer import PlanAnswer, lines, of_review
+from gangsched.kubectl.plan.answer import PlanAnswer, lines, of_review, printed_plan
 from gangsched.kubectl.plan.manifests import ManifestGang
 from gangsched.kubectl.session import FOUND, GANGS, CannotAnswer, Session
 from gangsched.kubectl.terminal import Line, Output, write, write_value
@@ -31,11 +31,11 @@ def plan(session: Session, path: Path, minimum: int | None, output: Output) -> i
     answers, instead = _answers(session, gangs)
     notes = [note for gang in gangs for note in _notes(gang)]
     if output is not Output.TEXT:
-        reviews = [
-            {"gang": gang.name, "namespace": gang.namespace or session.namespace, "pods": gang.pods, **asdict(answer)}
+        printed = [
+            printed_plan(gang, gang.namespace or session.namespace, answer)
             for gang, answer in zip(gangs, answers, strict=True)
         ]
-        write_value({"gangs": reviews, "notes": notes, "instead": instead}, output)
+        write_value(PlanOutput(gangs=printed, notes=notes, instead=instead), output)
     else:
         told: list[Line | str] = []
         for gang, answer in zip(gangs, answers, strict=True):
@@ -58,7 +58,7 @@ def _answers(session: Session, gangs: list[ManifestGang]) -> tuple[list[PlanAnsw
     except CannotAnswer as refusal:
         lacks = str(refusal).partition(", and a snapshot")[0]
         raise CannotAnswer(
-            f"{instead[:1].upper()}{instead[1:]}, and to plan without it you need more rights ({lacks}): {INSTALL}."
+            f"{instead[:1].upper()}{instead[1:]}, and to plan without it you need more rights ({lacks}); {INSTALL}."
         ) from refusal
     values = priorities(session.client)
     return [plan_here(taken, gang, gang.namespace or session.namespace, values) for gang in gangs], instead

@@ -20,6 +20,7 @@ from gangsched.api.podgroup import parse_pod_group, scheduled_condition, stored_
 from gangsched.api.timestamps import parse_timestamp
 from gangsched.configuration import load
 from gangsched.console import DONE
+from gangsched.kubectl.outputs import PrintedReason, PrintedVerdict, ReplayOutput
 from gangsched.kubectl.session import CannotAnswer
 from gangsched.kubectl.snapshot import file
 from gangsched.kubectl.snapshot.take import all_resources
@@ -65,20 +66,7 @@ def replay(path: Path, config: Path | None, names: list[str] | None, output: Out
     except SettingsError as error:
         raise CannotAnswer(str(error)) from error
     if output is not Output.TEXT:
-        write_value(
-            [
-                {
-                    "gang": each.gang,
-                    "plain": each.plain,
-                    "reason": each.reason,
-                    "message": each.message,
-                    "pods": {pod: {"reason": reason, "message": text} for pod, (reason, text) in each.pods.items()},
-                    "starts": each.starts,
-                }
-                for each in verdicts
-            ],
-            output,
-        )
+        write_value(ReplayOutput(gangs=[_printed(each) for each in verdicts]), output)
         return DONE
     start = sum(bool(each.starts) for each in verdicts)
     waiting = "1 gang or plain pod waits" if len(verdicts) == 1 else f"{len(verdicts)} gangs and plain pods wait"
@@ -88,6 +76,17 @@ def replay(path: Path, config: Path | None, names: list[str] | None, output: Out
     for trace in dict.fromkeys(each.trace for each in raised):
         print(trace, file=sys.stderr)
     return DONE
+
+
+def _printed(verdict: ReplayedVerdict) -> PrintedVerdict:
+    return PrintedVerdict(
+        gang=verdict.gang,
+        plain=verdict.plain,
+        reason=verdict.reason,
+        message=verdict.message,
+        pods={pod: PrintedReason(reason=reason, message=message) for pod, (reason, message) in verdict.pods.items()},
+        starts=verdict.starts,
+    )
 
 
 def _shown(verdict: ReplayedVerdict) -> str:

@@ -84,7 +84,7 @@ def pod(name: str, *, gang: str = "", node: str = "", message: str = "", **more:
             "name": name,
             "namespace": "team",
             "uid": f"uid-{name}",
-            "creationTimestamp": "2026-01-01T00:00:00Z",
+            "creationTimestamp": more.pop("created", "2026-01-01T00:00:00Z"),
             "labels": labels,
             "annotations": more.pop("annotations", {}),
         },

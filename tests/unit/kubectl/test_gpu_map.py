@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from typer.testing import CliRunner
 
 from gangsched.kubectl.main import cli
@@ -32,20 +33,45 @@ def test_each_unit_has_the_letter_of_its_user(tmp_path: Path) -> None:
     assert text.output.splitlines() == [
         "5 of 12 nvidia.com/gpu are free on 2 nodes; the largest hole on one node is 5.",
         "n0    5 free of 8    AAB.....",
-        "n1    0 free of 4    AAxx  (takes no new pods)",
+        "n1    0 free of 4    AAxx  (cordoned: takes no new pods)",
         "",
         "   GANG OR POD  HAS  NODES",
         "A  team/a       4    2",
         "B  team/b       1    1",
     ]
-    assert json.loads(told.output)["nvidia.com/gpu"][0] == {
+    assert json.loads(told.output)["resources"]["nvidia.com/gpu"][0] == {
         "node": "n0",
         "product": "",
         "total": 8,
         "free": 5,
-        "unschedulable": False,
+        "closed": "",
         "users": {"team/a": 2, "team/b": 1},
     }
+
+
+@pytest.mark.parametrize(
+    ("condition", "taint", "word"),
+    [
+        ({"type": "Ready", "status": "False"}, None, "not ready"),
+        ({"type": "Ready", "status": "Unknown"}, None, "unreachable"),
+        ({"type": "Ready", "status": "True"}, "node.kubernetes.io/unreachable", "unreachable"),
+        (None, "node.kubernetes.io/not-ready", "not ready"),
+    ],
+    ids=["not ready", "no report", "tainted unreachable", "tainted not ready"],
+)
+def test_a_node_that_is_not_ready_has_nothing_free(
+    tmp_path: Path, condition: dict[str, str] | None, taint: str | None, word: str
+) -> None:
+    """By its condition or the taint that follows it: drawn as closed, with the word for it."""
+    lost = node("n0", 4, **({"taints": [{"key": taint, "effect": "NoSchedule"}]} if taint else {}))
+    lost["status"]["conditions"] = [{"type": "MemoryPressure", "status": "False"}, *([condition] if condition else [])]
+    with served(tmp_path, {NODES: listed(lost, node("n1", 4)), PODS: listed()}) as (_, kubeconfig):
+        text = CliRunner().invoke(cli, ["map", "--kubeconfig", str(kubeconfig)])
+        told = CliRunner().invoke(cli, ["map", "-o", "json", "--kubeconfig", str(kubeconfig)])
+    assert text.output.splitlines()[0].startswith("4 of 8 nvidia.com/gpu are free")
+    assert f"n0    0 free of 4    xxxx  ({word}: takes no new pods)" in text.output.splitlines()
+    (first, _) = json.loads(told.output)["resources"]["nvidia.com/gpu"]
+    assert (first["free"], first["closed"]) == (0, word)
 
 
 def test_what_the_settings_call_an_accelerator_is_drawn(tmp_path: Path) -> None:

@@ -12,13 +12,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 from aiohttp import web
 from typer.testing import CliRunner, Result
 
 from gangsched.kubectl.main import cli
+from gangsched.kubectl.outputs import Outputs, schema
 from gangsched.kubectl.session import BUG, GANGS
+from tests.docs_tables import SCHEMA
 from tests.server_thread import ServerThread
 from tests.unit.kubectl.fake_api import Json, kubeconfig, listed, node, pod, pod_group, served, status
 
@@ -397,3 +400,33 @@ def test_a_bug_is_code_3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         answer = invoke("queue", KUBECONFIG=str(config))
     assert answer.exit_code == BUG
     assert "a bug: JSONDecodeError" in answer.stderr
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS.keys() - {"snapshot", "version"}))
+def test_what_is_printed_as_data_is_as_the_schema_says(command: str, tmp_path: Path) -> None:
+    """No field is missing and none is unknown; YAML says the same as JSON."""
+    with served(tmp_path, ANSWERS) as (_, config):
+        as_json = invoke(*COMMANDS[command], "-o", "json", KUBECONFIG=str(config))
+        as_yaml = invoke(*COMMANDS[command], "-o", "yaml", KUBECONFIG=str(config))
+    printed = msgspec.json.decode(as_json.stdout, type=Outputs)
+    assert json.loads(as_json.stdout) == msgspec.to_builtins(printed)
+    assert timeless(yaml.safe_dump(yaml.safe_load(as_yaml.stdout))) == timeless(
+        yaml.safe_dump(json.loads(as_json.stdout))
+    )
+    assert not [key for key in keys_of(json.loads(as_json.stdout)) if "_" in key]
+
+
+def keys_of(value: Any) -> Iterator[str]:
+    """Names of fields; those of maps whose keys are names of objects are none."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield key
+            yield from keys_of(inner) if key not in {"users", "resources", "notChecked", "starts", "pods"} else ()
+    if isinstance(value, list):
+        for inner in value:
+            yield from keys_of(inner)
+
+
+def test_the_schema_in_the_manual_is_that_of_the_code() -> None:
+    """`make docs-tables` writes it."""
+    assert json.loads(SCHEMA.read_text()) == schema()

@@ -151,7 +151,7 @@ def test_an_api_that_fails_is_named_and_replaced(tmp_path: Path, answer: dict[st
     with served(tmp_path, answers) as (_, kubeconfig):
         told = ask(kubeconfig, "train")
         as_json = ask(kubeconfig, "pod/train-0", "-o", "json")
-    assert json.loads(as_json.output)["of"]["by_state"] == {"pending": 1}
+    assert json.loads(as_json.output)["gang"]["byState"] == {"pending": 1}
     assert told.exit_code == 0
     assert LACKS in told.output.splitlines()[0]
     assert said in told.output
@@ -199,7 +199,7 @@ def test_what_tenants_write_does_not_reach_the_terminal(tmp_path: Path) -> None:
         text, as_json = ask(kubeconfig, "pod/p").output, ask(kubeconfig, "pod/p", "-o", "json").output
     for output in (text, as_json):
         assert not {"\x1b", "\x07", "\r", "\u202e"} & set(output)
-    assert json.loads(as_json)["scheduler"] == evil
+    assert json.loads(as_json)["pod"]["schedulerName"] == evil
 
 
 def test_no_rights_name_the_right(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,10 @@ import pytest
 from typer.testing import CliRunner
 
 from gangsched import __version__
+from gangsched.api.timestamps import format_timestamp
 from gangsched.kubectl.doctor.rights import PATH as REVIEWS
 from gangsched.kubectl.main import cli
-from tests.unit.kubectl.fake_api import FakeApi, forbidden, listed, pod, pod_group, served
+from tests.unit.kubectl.fake_api import FakeApi, forbidden, listed, pod, pod_group, served, status
 
 X, SIGS, VOLCANO = "scheduling.x-k8s.io", "scheduling.sigs.k8s.io", "scheduling.volcano.sh"
 DEFINITION = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/podgroups.{X}"
@@ -35,12 +37,35 @@ def api_group(name: str, version: str = "v1alpha1") -> dict[str, Any]:
     return {"name": name, "preferredVersion": {"groupVersion": f"{name}/{version}"}}
 
 
+LEASE = "/apis/coordination.k8s.io/v1/namespaces/gangsched-system/leases/gangsched"
+
+
+def lease(holder: str, ago_s: float = 1.0) -> dict[str, Any]:
+    """A Lease of 15 s that was renewed so long ago."""
+    renewed = f"{format_timestamp(int(time.time() - ago_s))[:-1]}.000000Z"
+    spec = {"holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": renewed, "acquireTime": renewed}
+    return {"metadata": {"name": "gangsched"}, "spec": spec}
+
+
+def event(instance: str, first: int, last: int) -> dict[str, Any]:
+    """An Event of a daemon, first and last seen at these seconds of a minute."""
+    minute = "2026-01-01T00:00"
+    return {
+        "metadata": {"name": f"{instance}-{first}"},
+        "reportingInstance": instance,
+        "eventTime": f"{minute}:{first:02}.000001Z",
+        "series": {"lastObservedTime": f"{minute}:{last:02}.000001Z"},
+    }
+
+
 def sound() -> dict[str, Any]:
     """A cluster in which nothing is wrong."""
     resources = {"resources": [{"name": "podgroups"}, {"name": "podgroups/status"}]}
     return {
         "/version": {"gitVersion": "v1.36.0"},
         "/apis/apps/v1/deployments": listed(deployment()),
+        LEASE: lease("one"),
+        "/api/v1/events": listed(event("one", 1, 5), event("two", 6, 9)),
         REVIEWS: {"status": {"allowed": True}},
         "/apis": {"groups": [api_group(X), {"name": "apps", "preferredVersion": {"groupVersion": "apps/v1"}}]},
         f"/apis/{X}/v1alpha1": resources,
@@ -68,10 +93,10 @@ def test_a_sound_cluster_has_no_findings(tmp_path: Path) -> None:
     code, told, fake = examine(tmp_path, sound())
     assert (code, told["findings"], told["notChecked"]) == (0, [], {})
     assert told["facts"] == {
-        "API server": "v1.36.0",
-        "kubectl gangsched": __version__,
-        "Scheduler": f"gangsched-system/gangsched ({__version__})",
-        "Scheduler names": "gangsched",
+        "apiServer": "v1.36.0",
+        "kubectlGangsched": __version__,
+        "scheduler": f"gangsched-system/gangsched ({__version__})",
+        "schedulerNames": "gangsched",
     }
     assert {body["spec"]["user"] for body in fake.bodies} == {"system:serviceaccount:gangsched-system:gangsched"}
 
@@ -104,6 +129,18 @@ WRONG = [
         {"/apis": {"groups": [api_group(VOLCANO, "v1beta1")]}, REVIEWS: {"status": {"allowed": False}}},
         f"may not list podgroups in {VOLCANO}, watch podgroups in {VOLCANO}, ",
         "Apply manifests/rbac-dialects.yaml.",
+    ),
+    ({LEASE: lease("one", 90.0)}, "Lease gangsched-system/gangsched is held by one, which renewed it last at", "logs"),
+    ({LEASE: lease("", 90.0)}, "Lease gangsched-system/gangsched has no holder since ", "get pods"),
+    (
+        {LEASE: status(404, "NotFound", "x"), "/apis/apps/v1/deployments": listed(deployment("--leader-elect"))},
+        "Lease gangsched-system/gangsched does not exist: no replica has ever led",
+        "get pods",
+    ),
+    (
+        {"/api/v1/events": listed(event("one", 1, 7), event("two", 6, 9), event("three", 10, 11))},
+        "2 daemons schedule at the same time: one, two wrote Events by turns, the last one at 2026-01-01T00:00:09.",
+        "scheduler name",
     ),
     ({"/apis": {"groups": []}}, "No API group that gangsched reads serves PodGroups", "crds/"),
     (
@@ -153,6 +190,23 @@ WRONG = [
 ]
 
 
+@pytest.fixture(autouse=True)
+def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second look at a stale Lease comes at once."""
+    monkeypatch.setattr("gangsched.kubectl.doctor.leader.LOOK_AGAIN_S", 0.0)
+
+
+def test_a_lease_that_only_looks_stale_is_no_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A computer whose clock is wrong sees that it is renewed between two looks."""
+    answers = {**sound(), LEASE: lease("one", 90.0)}
+    with served(tmp_path, answers) as (fake, kubeconfig):
+        monkeypatch.setattr(
+            "gangsched.kubectl.doctor.leader.time.sleep", lambda _: fake.answers.update({LEASE: lease("one", 80.0)})
+        )
+        answer = CliRunner().invoke(cli, ["doctor", "-o", "json", "--kubeconfig", str(kubeconfig)])
+    assert (answer.exit_code, json.loads(answer.stdout)["findings"]) == (0, [])
+
+
 @pytest.mark.parametrize(("changed", "sentence", "todo"), WRONG, ids=[wrong[1][:40] for wrong in WRONG])
 def test_what_is_wrong_is_found(tmp_path: Path, changed: dict[str, Any], sentence: str, todo: str) -> None:
     """Exit code 1; the sentence names it and says what to do."""
@@ -172,7 +226,7 @@ def test_names_of_the_deployment_are_served(tmp_path: Path, args: tuple[str, ...
     code, told, _ = examine(
         tmp_path, {**sound(), "/api/v1/pods": pods, "/apis/apps/v1/deployments": listed(deployment(*args))}
     )
-    assert (code, told["findings"], told["facts"]["Scheduler names"]) == (0, [], "gangshed")
+    assert (code, told["findings"], told["facts"]["schedulerNames"]) == (0, [], "gangshed")
 
 
 def test_names_that_stamped_binds_show_are_served(tmp_path: Path) -> None:
@@ -190,7 +244,7 @@ def test_names_of_the_config_map_are_served(tmp_path: Path) -> None:
     settings = {"data": {"config.yaml": "scheduler_names: [one, two]"}}
     where = "/api/v1/namespaces/gangsched-system/configmaps/settings"
     _, told, _ = examine(tmp_path, {**sound(), "/apis/apps/v1/deployments": listed(mounted), where: settings})
-    assert told["facts"]["Scheduler names"] == "one, two"
+    assert told["facts"]["schedulerNames"] == "one, two"
 
 
 def test_what_may_not_be_read_is_not_checked(tmp_path: Path) -> None:
@@ -201,6 +255,8 @@ def test_what_may_not_be_read_is_not_checked(tmp_path: Path) -> None:
         DEFINITION: forbidden("get", "customresourcedefinitions"),
         "/apis/apiregistration.k8s.io/v1/apiservices": forbidden("list", "apiservices"),
         "/api/v1/pods": forbidden("list", "pods"),
+        "/api/v1/events": forbidden("list", "events"),
+        LEASE: forbidden("get", "leases"),
     }
     code, told, _ = examine(tmp_path, {**sound(), **refused})
     assert (code, told["findings"]) == (0, [])
@@ -210,5 +266,7 @@ def test_what_may_not_be_read_is_not_checked(tmp_path: Path) -> None:
         "owners of definitions",
         "APIServices",
         "pods of all namespaces",
+        "the Lease",
+        "Events of all namespaces",
     }
     assert told["notChecked"]["pods of all namespaces"] == "You (user alice) may not list pods in the whole cluster"

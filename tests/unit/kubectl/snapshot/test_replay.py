@@ -48,7 +48,7 @@ def test_what_fits_starts_and_what_does_not_is_told_why(tmp_path: Path) -> None:
     for each, day in ((groups[0], 1), (groups[1], 2), *((each, 2) for each in (*large, lost))):
         each["metadata"]["creationTimestamp"] = f"2026-01-0{day}T00:00:00Z"
     path = taken(tmp_path, cluster(pod("busy", node="n0", gpus=4), *small, *large, lost, groups=groups))
-    told = {each["gang"]: each for each in json.loads(play(path, "-o", "json").output)}
+    told = {each["gang"]: each for each in json.loads(play(path, "-o", "json").output)["gangs"]}
     assert told["team/small"]["reason"] == "Scheduled"
     assert set(told["team/small"]["starts"]) == {"small-0", "small-1"}
     assert told["team/large"]["reason"] == "Unschedulable"
@@ -63,8 +63,8 @@ def test_what_fits_starts_and_what_does_not_is_told_why(tmp_path: Path) -> None:
 def test_pods_of_other_schedulers_take_room_and_wait_for_others(tmp_path: Path) -> None:
     """Only what is ours is planned; --scheduler-name says what is."""
     path = taken(tmp_path, cluster(pod("theirs", scheduler="other"), pod("mine")))
-    assert [each["gang"] for each in json.loads(play(path, "-o", "json").output)] == ["team/mine"]
-    others = json.loads(play(path, "--scheduler-name", "other", "-o", "json").output)
+    assert [each["gang"] for each in json.loads(play(path, "-o", "json").output)["gangs"]] == ["team/mine"]
+    others = json.loads(play(path, "--scheduler-name", "other", "-o", "json").output)["gangs"]
     assert [each["gang"] for each in others] == ["team/theirs"]
 
 
@@ -72,8 +72,8 @@ def test_the_verdicts_are_the_same_under_other_names(tmp_path: Path) -> None:
     """Redacted names sort as the names did, so ties are broken alike."""
     pods = [pod(f"{name}-{i}", gang=name, gpus=5) for name in ("zeta", "alpha", "mid") for i in range(2)]
     answers = cluster(*pods, groups=tuple(pod_group(name, 2) for name in ("zeta", "alpha", "mid")))
-    plain = json.loads(play(taken(tmp_path, answers), "-o", "json").output)
-    hidden = json.loads(play(taken(tmp_path, answers, "--redact-names"), "-o", "json").output)
+    plain = json.loads(play(taken(tmp_path, answers), "-o", "json").output)["gangs"]
+    hidden = json.loads(play(taken(tmp_path, answers, "--redact-names"), "-o", "json").output)["gangs"]
     assert [each["reason"] for each in hidden] == [each["reason"] for each in plain]
     assert [bool(each["starts"]) for each in plain] == [True, False, False]
     assert len({each["gang"] for each in plain} & {each["gang"] for each in hidden}) == 0
