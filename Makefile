@@ -167,9 +167,9 @@ kills: install control-plane ## kill -9 at every API call of scheduling gangs; O
 leader-trials: install control-plane ## Kill, stop and end the leader of two replicas under load, N times each
 	@LEADER_TRIALS=$(if $(filter command line,$(origin N)),$(N),20) $(RUN)pytest -q -s -o faulthandler_timeout=0 tests/e2e/test_leader.py
 
-real-node: install control-plane ## Play on three real nodes: install, rollouts, lost nodes, kubelets, Helm; LONG=1 renews tokens, TRIALS=20 Jobs
+real-node: install control-plane ## Play on three real nodes: install, rollouts, lost nodes, kubelets, Helm; LONG=1 renews tokens, TRIALS=20 Jobs, RELEASE=1 from dist
 	@$(PYTHON) hack/control-plane/build.py kubelet kube-proxy
-	@REAL_NODE_LONG=$(LONG) REAL_NODE_TRIALS=$(TRIALS) $(RUN)pytest -q -s -x -m real_node -o faulthandler_timeout=0 tests/real_node
+	@RELEASE=$(RELEASE) REAL_NODE_LONG=$(LONG) REAL_NODE_TRIALS=$(TRIALS) $(RUN)pytest -q -s -x -m real_node -o faulthandler_timeout=0 tests/real_node
 
 test: lint types imports unit histories e2e real-node ## All checks and all tests; exactly what CI runs
 
@@ -351,6 +351,17 @@ release-check: install ## Say whether TAG=vX.Y.Z is the version of the code, the
 release-files: install ## Write install.yaml and the chart for IMAGE=repository@sha256:… into dist
 	@$(PYTHON) hack/control-plane/build.py helm
 	@$(RUN)python -m tests.release files '$(IMAGE)'
+
+.PHONY: release release-notes release-packages
+release-notes: install ## Print the section of the changelog for TAG=vX.Y.Z
+	@$(RUN)python -m tests.release notes '$(TAG)'
+
+release-packages: $(UV) ## Write wheel and sdist into dist
+	@$(UV) build --quiet --out-dir dist
+
+release: install $(UV) ## Write wheel, sdist, image, chart, install.yaml, SBOM and checksums into dist, and install from each; as root
+	@$(PYTHON) hack/control-plane/build.py etcd kube-apiserver kube-scheduler kube-controller-manager kwok kubectl helm
+	@$(RUN)python -m tests.distribution build
 
 kind-demo: ## The same scenes on kind; needs Docker, kind and kubectl
 	@hack/kind/demo.sh

@@ -2,6 +2,7 @@
 
     python -m tests.release check v0.1.0
     python -m tests.release files ghcr.io/owner/gangsched@sha256:…
+    python -m tests.release notes v0.1.0
 
 Invariant: a file of a release names no image by tag. It ends with 2 and one sentence where something does not fit.
 Nothing is pushed here.
@@ -9,11 +10,16 @@ Nothing is pushed here.
 
 from __future__ import annotations
 
+import gzip
+import hashlib
+import io
 import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
+import tomllib
 from pathlib import Path
 
 import yaml
@@ -23,6 +29,7 @@ from gangsched import __version__
 from tests.packaging import CHART, INSTALL, ROOT
 
 DIST = ROOT / "dist"
+KREW = ROOT / "hack" / "krew"
 BY_DIGEST = re.compile(r"^([^@\s]+)@(sha256:[0-9a-f]{64})$")
 
 
@@ -85,6 +92,51 @@ def files(image: str, folder: Path) -> None:
             raise ReleaseError(f"The chart is not packaged: {done.stderr.strip()}")
 
 
+def notes(tag: str, changelog: str) -> str:
+    """The section of the changelog for a tag. Raises ReleaseError if there is none."""
+    version = re.escape(tag.removeprefix("v"))
+    found = re.search(rf"(?ms)^## \[{version}\][^\n]*\n(.*?)(?=^## |\Z)", changelog)
+    if found is None:
+        raise ReleaseError(f"CHANGELOG.md has no section [{tag.removeprefix('v')}].")
+    # Links into the repository, as they are read from outside.
+    address = f"{repository_address()}/blob/{tag}"
+    return re.sub(r"\]\((?!https?:)([^)]+)\)", rf"]({address}/\1)", found[1]).strip() + "\n"
+
+
+def repository_address() -> str:
+    """Where the repository is, as pyproject.toml says."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return str(project["urls"]["Repository"])
+
+
+def krew(folder: Path) -> None:
+    """Write the plugin's archive for krew and its manifest, which names the archive's checksum."""
+    archive = folder / f"kubectl-gangsched-{__version__}.tar.gz"
+    script = (KREW / "kubectl-gangsched").read_text().replace("@VERSION@", __version__)
+    members = {"kubectl-gangsched": script.encode(), "LICENSE": (ROOT / "LICENSE").read_bytes()}
+    # Equal bytes whenever it is made: no times, no names of users.
+    with (
+        archive.open("wb") as file,
+        gzip.GzipFile(fileobj=file, mode="wb", filename="", mtime=0) as zipped,
+        tarfile.open(fileobj=zipped, mode="w") as tar,
+    ):
+        for name, content in members.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            member.mode = 0o755 if content.startswith(b"#!") else 0o644
+            tar.addfile(member, io.BytesIO(content))
+
+    manifest = (KREW / "gangsched.yaml").read_text()
+    values = {
+        "@VERSION@": __version__,
+        "@REPOSITORY@": repository_address(),
+        "@SHA256@": hashlib.sha256(archive.read_bytes()).hexdigest(),
+    }
+    for placeholder, value in values.items():
+        manifest = manifest.replace(placeholder, value)
+    (folder / "krew.yaml").write_text(manifest)
+
+
 def main(words: list[str]) -> int:
     """The command line; returns the exit code."""
     try:
@@ -93,8 +145,11 @@ def main(words: list[str]) -> int:
                 check(tag, changelog=(ROOT / "CHANGELOG.md").read_text())
             case ["files", image]:
                 files(image, DIST)
+                krew(DIST)
+            case ["notes", tag]:
+                print(notes(tag, (ROOT / "CHANGELOG.md").read_text()), end="")
             case _:
-                raise ReleaseError("Give `check vX.Y.Z` or `files repository@sha256:…`.")
+                raise ReleaseError("Give `check vX.Y.Z`, `notes vX.Y.Z` or `files repository@sha256:…`.")
     except ReleaseError as error:
         print(error, file=sys.stderr)
         return 2

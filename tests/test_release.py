@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
+import tarfile
 import tomllib
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from gangsched import __version__
 from tests.packaging import CHART, ROOT, SCHEMA, settings_schema
-from tests.release import ReleaseError, check, main, versions, with_image
+from tests.release import ReleaseError, check, krew, main, notes, repository_address, versions, with_image
 
 WORKFLOWS = {path.stem: path for path in (ROOT / ".github" / "workflows").glob("*.yml")}
 DIGEST = "sha256:" + "a" * 64
@@ -139,6 +143,43 @@ def test_a_release_names_its_image_by_digest_only(capsys: pytest.CaptureFixture[
     assert main(["files", "ghcr.io/owner/gangsched:0.1.0"]) == 2
     assert "by digest" in capsys.readouterr().err
     assert main([]) == 2
+
+
+def test_the_notes_of_a_release_are_its_section_of_the_changelog() -> None:
+    """Without its neighbours, and with links that work outside the repository."""
+    changelog = (
+        "# Changelog\n\n## [Unreleased]\n\nc\n\n## [0.2.0] - 2027-01-01\n\nb [x](docs/x.md#y)\n\n## [0.1.0]\n\na\n"
+    )
+    assert notes("v0.1.0", changelog) == "a\n"
+    assert notes("v0.2.0", changelog) == f"b [x]({repository_address()}/blob/v0.2.0/docs/x.md#y)\n"
+    with pytest.raises(ReleaseError, match="no section"):
+        notes("v0.1", changelog)
+
+
+def test_krew_installs_the_archive_of_the_release(tmp_path: Path) -> None:
+    """The manifest names the archive's checksum and files; two archives of one version are equal."""
+    krew(tmp_path)
+    (archive,) = tmp_path.glob("*.tar.gz")
+    body = yaml.safe_load((tmp_path / "krew.yaml").read_text())
+    (platform,) = body["spec"]["platforms"]
+    assert body["spec"]["version"] == f"v{__version__}"
+    assert platform["uri"].endswith(f"/releases/download/v{__version__}/{archive.name}")
+    assert platform["sha256"] == hashlib.sha256(archive.read_bytes()).hexdigest()
+    with tarfile.open(archive) as tar:
+        assert {each["from"] for each in platform["files"]} == set(tar.getnames())
+        assert tar.getmember(platform["bin"]).mode == 0o755
+    assert "@" not in (tmp_path / "krew.yaml").read_text()
+    krew(tmp_path / "..")
+    assert (tmp_path / ".." / archive.name).read_bytes() == archive.read_bytes()
+
+
+def test_a_release_is_published_where_it_says() -> None:
+    """PyPI trusts the workflow (no token), the notes are those of the changelog, and the packages are attached."""
+    job = workflow("release")["jobs"]["pypi"]
+    assert job["needs"] == ["version", "publish"]
+    assert job["permissions"] == {"contents": "read", "id-token": "write"}
+    assert "uv publish --trusted-publishing always dist/*.whl dist/*.tar.gz" in commands("release")
+    assert 'make --silent release-notes TAG="$TAG"' in commands("release")
 
 
 def test_the_schema_of_the_charts_settings_is_that_of_the_daemon() -> None:

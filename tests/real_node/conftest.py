@@ -11,12 +11,17 @@ from control_plane.real import RealCluster, UnsuitableError
 from control_plane.real.host import prepare
 from control_plane.real.images import Images, build
 
-from tests.real_node.stage import Stage, say, step
+from tests.distribution import images_of
+from tests.real_node.stage import FROM_DIST, Stage, say, step
+from tests.release import DIST
 
 
 @pytest.fixture(scope="session")
 def images() -> Images:
-    """What the nodes run. Skips where the machine cannot carry them, unless REAL_NODE=required."""
+    """What the nodes run. Skips where the machine cannot carry them, unless REAL_NODE=required.
+
+    With RELEASE=1 gangsched's image is that of `make release`.
+    """
     try:
         with step("prepare the machine"):
             prepare()
@@ -25,7 +30,8 @@ def images() -> Images:
             raise
         pytest.skip(f"no real nodes here: {error}")
     with step("build the images"):
-        return build(say)
+        built = build(say)
+    return images_of(DIST, built) if FROM_DIST else built
 
 
 @pytest.fixture(scope="session")

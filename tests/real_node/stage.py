@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,6 +14,10 @@ from control_plane.api import Api, ApiError, Object
 from control_plane.errors import ControlPlaneError
 from control_plane.real import RealCluster
 
+from tests.distribution import CHART_ARCHIVE
+from tests.packaging import CHART, ROOT
+from tests.release import DIST
+
 NAMESPACE = "gangsched-system"
 LABEL = "app.kubernetes.io/name=gangsched"
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/gangsched"
@@ -20,6 +25,10 @@ GANGS = "/apis/visibility.gangsched.dev/v1alpha1/gangs"
 PODS = "/api/v1/namespaces/default/pods"
 IMAGE = "docker.io/library/python:3.13-slim"
 WITHIN_S = 60.0
+FROM_DIST = os.environ.get("RELEASE", "") not in {"", "0"}
+"""Whether manifests, chart and image are those that `make release` wrote."""
+INSTALL = DIST / "install.yaml" if FROM_DIST else ROOT / "manifests" / "install.yaml"
+HELM_CHART = DIST / CHART_ARCHIVE if FROM_DIST else CHART
 
 
 def say(text: str) -> None:

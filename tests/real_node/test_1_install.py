@@ -13,7 +13,7 @@ from control_plane.api import Object
 from control_plane.components import BIN
 from control_plane.real.images import Images
 
-from tests.real_node.stage import NAMESPACE, Stage, container_id, gang, say, step
+from tests.real_node.stage import INSTALL, NAMESPACE, Stage, container_id, gang, say, step
 
 pytestmark = pytest.mark.real_node
 
@@ -60,8 +60,8 @@ def conditions(pod: Object) -> list[Object]:
 
 def test_install_as_the_readme_says(stage: Stage, images: Images) -> None:
     """Both replicas become ready, and a gang of a PodGroup starts: PodGroups are read in the shipped image."""
-    with step("kubectl apply -f manifests/install.yaml, until both replicas are ready"), Starts(stage) as starts:
-        stage.cluster.kubectl("apply", "--server-side", "-f", ROOT / "manifests/install.yaml")
+    with step("kubectl apply -f install.yaml, until both replicas are ready"), Starts(stage) as starts:
+        stage.cluster.kubectl("apply", "--server-side", "-f", INSTALL)
         stage.rolled_out()
     with step("a gang of three runs"):
         stage.apply(*gang("first", 3))

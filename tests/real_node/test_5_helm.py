@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from control_plane.errors import ControlPlaneError
 
-from tests.real_node.stage import NAMESPACE, Stage, gang, step
+from tests.real_node.stage import HELM_CHART, NAMESPACE, Stage, gang, step
 
 pytestmark = pytest.mark.real_node
 
 ROOT = Path(__file__).resolve().parents[2]
-INSTALL = ("upgrade", "--install", "gangsched", str(ROOT / "charts/gangsched"), "--namespace", NAMESPACE)
+INSTALL = ("upgrade", "--install", "gangsched", str(HELM_CHART), "--namespace", NAMESPACE)
 WAIT = ("--create-namespace", "--wait", "--timeout", "120s")
 
 

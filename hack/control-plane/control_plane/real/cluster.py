@@ -271,7 +271,10 @@ class RealCluster:
         (folder / "kubelet.yaml").write_text(json.dumps(_kubelet_config(name, folder, address)))
         self._start_containerd(name)
         for image in self.images.all():
-            run("ctr", "-a", self._socket(name), "-n", "k8s.io", "images", "import", image.archive)
+            # A reference by digest is made by the import, from the archive's index.
+            repository, _, digest = image.reference.partition("@")
+            by_digest = ("--digests", "--base-name", repository) if digest else ()
+            run("ctr", "-a", self._socket(name), "-n", "k8s.io", "images", "import", *by_digest, image.archive)
         self._start_kubelet(name)
 
     def _start_containerd(self, name: str) -> None:

@@ -62,6 +62,17 @@ def build(say: Callable[[str], None]) -> Images:
     return Images(pause, python, _made("gangsched", GANGSCHED, "".join(map(_text, _sources())), _gangsched, say))
 
 
+def export(image: Image, archive: Path) -> str:
+    """Write a built image as an OCI archive; returns the digest by which a registry would serve it."""
+    archive.unlink(missing_ok=True)
+    digest = archive.with_suffix(".digest")
+    words = ("--digestfile", digest, image.reference, f"oci-archive:{archive}:{image.reference}")
+    _buildah("push", "-q", *words)
+    found = digest.read_text().strip()
+    digest.unlink()
+    return found
+
+
 def _made(name: str, reference: str, source: str, make: Callable[[], None], say: Callable[[str], None]) -> Image:
     image, stamp = Image(reference, CACHE / "images" / f"{name}.tar"), CACHE / "images" / f"{name}.stamp"
     wanted = hashlib.sha256(source.encode()).hexdigest()
