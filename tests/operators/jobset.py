@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from control_plane import ControlPlane
 from control_plane.api import Api
 
-from tests.operators.operator import Operator, install, of_the_guide, source
+from tests.operators.operator import Operator, example, install, source
 from tests.operators.webhooks import Webhooks, configuration_of
 
 JOBS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/default/jobsets"
@@ -23,6 +23,6 @@ def jobset_installed(plane: ControlPlane) -> Iterator[None]:
     install(api, source("jobset") / "config" / "default", webhooks)
     argv = ["--kubeconfig=@KUBECONFIG@", f"--config={webhooks.write_configuration(CONFIGURATION)}"]
     with Operator(plane, "jobset", account="jobset-system/jobset-controller-manager", argv=argv):
-        webhooks.await_answer(api, JOBS, of_the_guide("JobSet"), lambda stored: "network" in stored["spec"])
+        webhooks.await_answer(api, JOBS, example("JobSet"), lambda stored: "network" in stored["spec"])
         yield
     api.close()

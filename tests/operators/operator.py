@@ -24,7 +24,7 @@ from control_plane.keeping import Keeping
 
 from tests.operators.webhooks import CONFIGURATIONS, Webhooks
 
-GUIDE = ROOT / "docs" / "guides" / "operators.md"
+EXAMPLES = ROOT / "examples"
 LEFT_OUT = {"Deployment", "Service", "APIService", *CONFIGURATIONS}
 LOG_LINES = 20
 
@@ -38,11 +38,17 @@ def source(name: str) -> Path:
     return Path(asked.stdout.strip())
 
 
-def of_the_guide(kind: str, *, name: str = "", guide: Path = GUIDE) -> Object:
-    """The object of a kind, and of a name where there are more, that the guide shows in YAML."""
-    blocks = [block.split("\n```", 1)[0] for block in guide.read_text().split("\n```yaml\n")[1:]]
-    bodies = [body for block in blocks for body in load_yaml(block) if body.get("kind") == kind]
+def example(kind: str, *, name: str = "") -> Object:
+    """The object of a kind, and of a name where there are more, that examples/ has."""
+    bodies = [body for path in sorted(EXAMPLES.glob("*.yaml")) for body in load_yaml(path) if body["kind"] == kind]
     (found,) = [body for body in bodies if name in ("", body["metadata"]["name"])]
+    return found
+
+
+def of_the_guide(kind: str, *, guide: Path) -> Object:
+    """The object of a kind that the guide shows in YAML."""
+    blocks = [block.split("\n```", 1)[0] for block in guide.read_text().split("\n```yaml\n")[1:]]
+    (found,) = [body for block in blocks for body in load_yaml(block) if body.get("kind") == kind]
     return found
 
 

@@ -27,7 +27,7 @@ from tests.operators.members import (
     starts_whole,
     take_gpus,
 )
-from tests.operators.operator import of_the_guide
+from tests.operators.operator import example
 
 pytestmark = pytest.mark.e2e
 
@@ -53,13 +53,13 @@ def groups(api: Api) -> Iterator[None]:
 
 def jobset(**spec: Any) -> Object:
     """The guide's JobSet, with fields of its spec set."""
-    body = of_the_guide("JobSet")
+    body = example("JobSet")
     return {**body, "spec": {**body["spec"], **spec}}
 
 
 def create(api: Api, body: Object) -> None:
     """Create it, and the guide's PodGroup."""
-    api.post(GROUPS, of_the_guide("PodGroup", name="training"))
+    api.post(GROUPS, example("PodGroup", name="training"))
     api.post(JOBS, body)
 
 

@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 from control_plane import ControlPlane
-from control_plane import objects as make
 from control_plane.api import Api, Object
 from control_plane.applying import ROOT, apply, load_yaml
 from control_plane.following import Following
 
 from tests.operators.members import GROUP_LABEL, GROUPS, WITHIN_S, await_bound, starts_whole
-from tests.operators.operator import Operator, install, of_the_guide, source
+from tests.operators.operator import Operator, example, install, source
 
 pytestmark = pytest.mark.e2e
 
@@ -91,7 +90,7 @@ def essence(pod: Object) -> tuple[Any, ...]:
 def test_its_own_rights_are_not_enough(plane: ControlPlane, api: Api, pods: Following) -> None:
     """With the rights of its manifests alone it makes neither PodGroup nor pods. (The next tests grant more.)"""
     with kuberay(plane, BATCHING) as operator:
-        api.post(JOBS, of_the_guide("RayCluster"))
+        api.post(JOBS, example("RayCluster"))
         operator.said("podgroups.scheduling.x-k8s.io is forbidden", within_s=WITHIN_S)
         assert not api.list(GROUPS).items
         assert not pods.objects()
@@ -99,16 +98,16 @@ def test_its_own_rights_are_not_enough(plane: ControlPlane, api: Api, pods: Foll
 
 def test_the_guides_cluster_waits_whole_and_starts_whole(batching: Operator, api: Api, pods: Following) -> None:
     """Its PodGroup and pods are those of `examples/kuberay-head-workers.yaml`."""
-    body = of_the_guide("RayCluster")
+    body = example("RayCluster")
     waiting = starts_whole(api, pods, lambda: api.post(JOBS, body), prefix="raycluster-", lacks_gpus=3)
-    group, *example = load_yaml(ROOT / "examples" / "kuberay-head-workers.yaml")
+    group, *shown = load_yaml(ROOT / "examples" / "kuberay-head-workers.yaml")
     assert api.get(f"{GROUPS}/raycluster")["spec"] == group["spec"]
-    assert sorted(map(essence, waiting)) == sorted(map(essence, example))
+    assert sorted(map(essence, waiting)) == sorted(map(essence, shown))
 
 
 def test_a_cluster_that_grows_is_a_gang_of_its_first_size(batching: Operator, api: Api, pods: Following) -> None:
     """A third worker is placed by itself, and the PodGroup stays as it is."""
-    body = of_the_guide("RayCluster")
+    body = example("RayCluster")
     api.post(JOBS, body)
     await_bound(pods, "raycluster-", 3)
     body["spec"]["workerGroupSpecs"][0]["replicas"] = 3
@@ -119,7 +118,7 @@ def test_a_cluster_that_grows_is_a_gang_of_its_first_size(batching: Operator, ap
 
 def test_a_ray_service_is_a_gang(batching: Operator, api: Api, pods: Following) -> None:
     """The label of a RayService is the label of its RayCluster."""
-    body = of_the_guide("RayCluster")
+    body = example("RayCluster")
     spec = {"rayClusterConfig": body["spec"], "serveConfigV2": "applications: []"}
     service = {**body, "kind": "RayService", "metadata": {**body["metadata"], "name": "served"}, "spec": spec}
     starts_whole(api, pods, lambda: api.post(f"{RAY}/rayservices", service), prefix="served-", lacks_gpus=3)
@@ -133,7 +132,7 @@ def ray_job(spec: Object) -> Object:
 
 def test_a_ray_job_is_refused_with_the_batch_scheduler(batching: Operator, api: Api, pods: Following) -> None:
     """It has no RayCluster and no pods, and only the operator's log says why."""
-    body = ray_job(of_the_guide("RayCluster")["spec"])
+    body = ray_job(example("RayCluster")["spec"])
     body["metadata"]["labels"] = {"ray.io/gang-scheduling-enabled": "true"}
     api.post(f"{RAY}/rayjobs", body)
     batching.said("currently only RayCluster is supported, got *v1.RayJob", within_s=WITHIN_S)
@@ -143,13 +142,9 @@ def test_a_ray_job_is_refused_with_the_batch_scheduler(batching: Operator, api: 
 
 def test_a_ray_job_is_a_gang_by_its_templates_without_it(plain: Operator, api: Api, pods: Following) -> None:
     """A PodGroup, its label and our name in every template: KubeRay leaves all of it as it is."""
-    spec = of_the_guide("RayCluster")["spec"]
-    for template in templates(spec):
-        template["metadata"] = {"labels": {GROUP_LABEL: "pi"}}
-        template["spec"]["schedulerName"] = "gangsched"
 
     def create() -> None:
-        api.post(GROUPS, make.pod_group("pi", min_member=3))
-        api.post(f"{RAY}/rayjobs", ray_job(spec))
+        api.post(GROUPS, example("PodGroup", name="tune"))
+        api.post(f"{RAY}/rayjobs", example("RayJob"))
 
-    starts_whole(api, pods, create, prefix="pi-", lacks_gpus=3)
+    starts_whole(api, pods, create, prefix="tune-", lacks_gpus=3)

@@ -26,7 +26,7 @@ from tests.operators.members import (
     starts_whole,
     take_gpus,
 )
-from tests.operators.operator import Operator, of_the_guide
+from tests.operators.operator import Operator, example, of_the_guide
 
 pytestmark = pytest.mark.e2e
 
@@ -101,9 +101,9 @@ def test_a_job_that_is_evicted_goes_whole_and_comes_whole(api: Api, pods: Follow
 
 def test_a_jobset_comes_whole(api: Api, pods: Following) -> None:
     """The guide's JobSet in a queue: its replicated jobs are suspended until all are admitted."""
-    body = of_the_guide("JobSet")
+    body = example("JobSet")
     body["metadata"]["labels"] = {QUEUE_NAME: "research"}
-    api.post(GROUPS, of_the_guide("PodGroup", name="training"))
+    api.post(GROUPS, example("PodGroup", name="training"))
     assert api.post(JOBSETS, body)["spec"]["suspend"]
     await_workload(api, "QuotaReserved", "False")
     assert not pods.objects()

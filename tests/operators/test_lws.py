@@ -28,7 +28,7 @@ from tests.operators.members import (
     starts_whole,
     take_gpus,
 )
-from tests.operators.operator import Operator, install_chart, of_the_guide, source
+from tests.operators.operator import Operator, example, install_chart, source
 from tests.operators.webhooks import Webhooks, configuration_of
 
 pytestmark = pytest.mark.e2e
@@ -57,7 +57,7 @@ def webhooks(plane: ControlPlane) -> Iterator[Webhooks]:
 def manager(plane: ControlPlane, api: Api, webhooks: Webhooks) -> Iterator[None]:
     """Its manager, with the gang provider."""
     with managed(plane, webhooks, PROVIDER):
-        webhooks.await_answer(api, JOBS, of_the_guide("LeaderWorkerSet"))
+        webhooks.await_answer(api, JOBS, example("LeaderWorkerSet"))
         yield
 
 
@@ -69,7 +69,7 @@ def managed(plane: ControlPlane, webhooks: Webhooks, provider: str = "") -> Oper
 
 def workers(annotations: Mapping[str, str] | None = None, **spec: Any) -> Object:
     """The guide's LeaderWorkerSet, with fields of its spec and annotations of its own."""
-    body = copy.deepcopy(of_the_guide("LeaderWorkerSet"))
+    body = copy.deepcopy(example("LeaderWorkerSet"))
     body["spec"].update(spec)
     body["metadata"]["annotations"] = dict(annotations or {})
     return body

@@ -12,7 +12,7 @@ from control_plane.applying import ROOT, load_yaml
 from control_plane.following import Following
 
 from tests.operators.members import GROUP_LABEL, GROUPS, await_bound, await_none, await_refused, starts_whole
-from tests.operators.operator import Operator, install, of_the_guide, source
+from tests.operators.operator import Operator, example, install, source
 
 pytestmark = pytest.mark.e2e
 
@@ -32,7 +32,7 @@ def operator(plane: ControlPlane) -> Iterator[Operator]:
 
 def job(name: str, **spec: Any) -> Object:
     """The job of the guide under another name, with fields of its spec set."""
-    body = of_the_guide("MPIJob")
+    body = example("MPIJob")
     return {**body, "metadata": {"name": name}, "spec": {**body["spec"], **spec}}
 
 
@@ -53,10 +53,10 @@ def with_requests(pod: Object) -> Object:
 
 def test_the_guides_job_waits_whole_and_starts_whole(api: Api, pods: Following) -> None:
     """What it makes is what `examples/mpi-launcher-workers.yaml` shows; none is bound before all have room."""
-    waiting = starts_whole(api, pods, lambda: api.post(JOBS, of_the_guide("MPIJob")), prefix="pi-")
-    group, *example = load_yaml(ROOT / "examples" / "mpi-launcher-workers.yaml")
+    waiting = starts_whole(api, pods, lambda: api.post(JOBS, example("MPIJob")), prefix="pi-")
+    group, *shown = load_yaml(ROOT / "examples" / "mpi-launcher-workers.yaml")
     assert api.get(f"{GROUPS}/pi")["spec"] == group["spec"]
-    assert sorted(map(essence, waiting), key=repr) == sorted(map(essence, map(with_requests, example)), key=repr)
+    assert sorted(map(essence, waiting), key=repr) == sorted(map(essence, map(with_requests, shown)), key=repr)
 
 
 def test_it_overwrites_the_templates_scheduler(api: Api, pods: Following) -> None:

@@ -28,7 +28,7 @@ from tests.operators.members import (
     give_them_back,
     take_gpus,
 )
-from tests.operators.operator import Operator, install_chart, of_the_guide, source
+from tests.operators.operator import Operator, example, install_chart, source
 from tests.operators.webhooks import Webhooks
 
 pytestmark = pytest.mark.e2e
@@ -82,7 +82,7 @@ def webhook(plane: ControlPlane) -> Iterator[Operator]:
     argv = ["webhook", "start", "--kubeconfig=@KUBECONFIG@", *FLAGS, *names, *secret, *served, *place]
     account = f"{RELEASE}/{RELEASE}-webhook"
     with Operator(plane, RELEASE, account=account, argv=argv, part="-webhook") as started:
-        webhooks.await_answer(api, JOBS, of_the_guide("SparkApplication"))
+        webhooks.await_answer(api, JOBS, example("SparkApplication"))
         yield started
     api.close()
 
@@ -150,7 +150,7 @@ def group_spec(api: Api) -> Object:
 def test_its_own_rights_are_not_enough(plane: ControlPlane, api: Api, home: Path) -> None:
     """With the rights of its chart alone it submits nothing. (The next tests grant more.)"""
     with controller(plane, home) as operator:
-        api.post(JOBS, of_the_guide("SparkApplication"))
+        api.post(JOBS, example("SparkApplication"))
         operator.said("podgroups.scheduling.x-k8s.io is forbidden", within_s=WITHIN_S)
         assert not (home / "told").exists()
         assert not api.list(GROUPS).items
@@ -160,7 +160,7 @@ def test_the_driver_waits_for_room_for_all(operator: Operator, api: Api, home: P
     """It would fit, but not with its executors; they are placed one by one when it makes them."""
     api.post(PODS, make.pod(IN_THE_WAY, cpu="10"))
     await_bound(pods, IN_THE_WAY, 1)
-    api.post(JOBS, of_the_guide("SparkApplication"))
+    api.post(JOBS, example("SparkApplication"))
     properties = told(home)
     assert group_spec(api) == {"minMember": 1, "minResources": {"cpu": "61", "memory": "13G"}}
     stored = api.post(PODS, spark_pod("spark-pi-driver", "driver", properties, cpu="1"))
@@ -180,7 +180,7 @@ def test_the_driver_waits_for_room_for_all(operator: Operator, api: Api, home: P
 
 def test_memory_in_small_letters_is_not_counted(operator: Operator, api: Api, home: Path) -> None:
     """`4g` is no quantity of Kubernetes, so the room that is asked for lacks it."""
-    body = of_the_guide("SparkApplication")
+    body = example("SparkApplication")
     for role in ("driver", "executor"):
         body["spec"][role]["memory"] = body["spec"][role]["memory"].lower()
     api.post(JOBS, body)
@@ -190,7 +190,7 @@ def test_memory_in_small_letters_is_not_counted(operator: Operator, api: Api, ho
 
 def test_a_pod_group_of_ones_own_counts_gpus(operator: Operator, api: Api, home: Path, pods: Following) -> None:
     """Without the batch scheduler, labels and names of the application reach the pods all the same."""
-    body = of_the_guide("SparkApplication")
+    body = example("SparkApplication")
     del body["spec"]["batchScheduler"]
     for role in ("driver", "executor"):
         body["spec"][role] |= {"labels": {GROUP_LABEL: "pi"}, "schedulerName": "gangsched"}

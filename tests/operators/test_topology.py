@@ -21,7 +21,7 @@ from control_plane.following import Following
 from tests.operators.jobset import JOBS as JOBSETS
 from tests.operators.kueue import GUIDE, JOBS, QUEUE_NAME, kueue_installed
 from tests.operators.members import GROUP_LABEL, GROUPS
-from tests.operators.operator import of_the_guide
+from tests.operators.operator import example, of_the_guide
 
 pytestmark = pytest.mark.e2e
 
@@ -79,7 +79,7 @@ def racks_by(pods: Following, number: int, job_of: Any) -> dict[str, list[str]]:
 def test_twenty_exclusive_jobsets_start_whole_in_a_rack_for_each_job(api: Api, pods: Following) -> None:
     """JobSet creates the first pod of each job, which is a gang; when it has a node the others follow to its rack."""
     for number in range(NUMBER):
-        body = of_the_guide("JobSet")
+        body = example("JobSet")
         name = body["metadata"]["name"] = f"training-{number:02}"
         body["metadata"]["annotations"] = {EXCLUSIVE: RACK}
         (worker,) = [job for job in body["spec"]["replicatedJobs"] if job["name"] == "worker"]

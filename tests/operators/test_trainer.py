@@ -15,7 +15,7 @@ from control_plane.following import Following
 
 from tests.operators.jobset import jobset_installed
 from tests.operators.members import GROUP_LABEL, GROUPS, await_bound, await_refused, await_told, starts_whole
-from tests.operators.operator import Operator, install, of_the_guide, source
+from tests.operators.operator import Operator, example, install, source
 from tests.operators.webhooks import Webhooks
 
 pytestmark = pytest.mark.e2e
@@ -53,7 +53,7 @@ def operator(plane: ControlPlane) -> Iterator[Operator]:
         argv = ["--kubeconfig=@KUBECONFIG@", f"--config={webhooks.write_configuration(CONFIGURATION)}"]
         account = f"{NAMESPACE}/{ACCOUNT}"
         with Operator(plane, "trainer", account=account, argv=argv, environment={"TMPDIR": str(temporary)}) as started:
-            webhooks.await_answer(api, RUNTIMES, of_the_guide("TrainingRuntime"))
+            webhooks.await_answer(api, RUNTIMES, example("TrainingRuntime"))
             yield started
     api.close()
 
@@ -86,8 +86,8 @@ def test_the_guides_job_waits_whole_and_starts_whole(api: Api, pods: Following) 
     """Its PodGroup counts all nodes and has the runtime's timeout."""
 
     def create() -> None:
-        api.post(RUNTIMES, of_the_guide("TrainingRuntime"))
-        api.post(JOBS, of_the_guide("TrainJob"))
+        api.post(RUNTIMES, example("TrainingRuntime"))
+        api.post(JOBS, example("TrainJob"))
 
     waiting = starts_whole(api, pods, create, prefix="llm-", number=2)
     assert {pod["metadata"]["labels"][GROUP_LABEL] for pod in waiting} == {"llm"}
@@ -97,8 +97,8 @@ def test_the_guides_job_waits_whole_and_starts_whole(api: Api, pods: Following) 
 
 def test_a_job_with_an_initializer_waits_for_itself(api: Api, pods: Following) -> None:
     """The initializer is a member, too: the nodes come when it has ended, and it starts when they are there."""
-    api.post(RUNTIMES, with_initializer(of_the_guide("TrainingRuntime")))
-    api.post(JOBS, of_the_guide("TrainJob"))
+    api.post(RUNTIMES, with_initializer(example("TrainingRuntime")))
+    api.post(JOBS, example("TrainJob"))
     await_refused(pods, 1, "WaitingForMembers")
     await_told(api, "llm", "waiting for members of gang default/llm: 1 of 3 are ready; 2 are missing")
     assert len(pods.objects()) == 1
@@ -106,7 +106,7 @@ def test_a_job_with_an_initializer_waits_for_itself(api: Api, pods: Following) -
 
 def test_a_gang_of_the_nodes_alone_starts_after_the_initializer(api: Api, pods: Following) -> None:
     """Without the policy, with a PodGroup of one's own and its label in the template of the nodes."""
-    runtime = with_initializer(of_the_guide("TrainingRuntime"))
+    runtime = with_initializer(example("TrainingRuntime"))
     del runtime["spec"]["podGroupPolicy"]
     node = runtime["spec"]["template"]["spec"]["replicatedJobs"][1]
     node["template"]["spec"]["template"]["metadata"] = {"labels": {GROUP_LABEL: "nodes"}}
@@ -114,7 +114,7 @@ def test_a_gang_of_the_nodes_alone_starts_after_the_initializer(api: Api, pods: 
     def create() -> None:
         api.post(GROUPS, make.pod_group("nodes", min_member=2))
         api.post(RUNTIMES, runtime)
-        api.post(JOBS, of_the_guide("TrainJob"))
+        api.post(JOBS, example("TrainJob"))
 
     starts_whole(api, pods, create, prefix="llm-node-", number=2)
     await_bound(pods, "llm-dataset-initializer-", 1)

@@ -21,7 +21,7 @@ from tests.operators.members import (
     starts_whole,
     take_gpus,
 )
-from tests.operators.operator import Operator, install, of_the_guide, source
+from tests.operators.operator import Operator, example, install, source
 from tests.operators.webhooks import Webhooks
 
 pytestmark = pytest.mark.e2e
@@ -50,7 +50,7 @@ def operator(plane: ControlPlane) -> Iterator[Operator]:
     try:
         with Operator(plane, "training-operator", account="kubeflow/training-operator", argv=argv) as started:
             webhooks.mount(api)
-            webhooks.await_answer(api, JOBS, of_the_guide("PyTorchJob"))
+            webhooks.await_answer(api, JOBS, example("PyTorchJob"))
             yield started
     finally:
         shutil.rmtree(CERTIFICATES, ignore_errors=True)
@@ -59,12 +59,12 @@ def operator(plane: ControlPlane) -> Iterator[Operator]:
 
 def job(name: str) -> Object:
     """The job of the guide under another name."""
-    return {**of_the_guide("PyTorchJob"), "metadata": {"name": name}}
+    return {**example("PyTorchJob"), "metadata": {"name": name}}
 
 
 def test_the_guides_job_waits_whole_and_starts_whole(api: Api, pods: Following) -> None:
     """Its PodGroup counts all replicas, its pods name the scheduler; none is bound before all have room."""
-    waiting = starts_whole(api, pods, lambda: api.post(JOBS, of_the_guide("PyTorchJob")), prefix="bert-")
+    waiting = starts_whole(api, pods, lambda: api.post(JOBS, example("PyTorchJob")), prefix="bert-")
     assert {pod["spec"]["schedulerName"] for pod in waiting} == {"gangsched"}
     assert {pod["metadata"]["labels"][GROUP_LABEL] for pod in waiting} == {"bert"}
     assert api.get(f"{GROUPS}/bert")["spec"]["minMember"] == 3
