@@ -96,7 +96,7 @@ properties: install ## 2,000 generated cases of each property, and the long form
 		status=$$?; wait $$first || status=$$?; exit $$status
 
 .PHONY: nightly
-nightly: properties device-gangs mutants sim parity crashes faults ## What takes hours: more cases and trials than the gate has
+nightly: properties device-gangs starts mutants sim parity crashes faults ## What takes hours: more cases and trials than the gate has
 
 mutants: install ## Plant known bugs one by one and see that the tests find each; PART=2/5 for the second fifth
 	@$(RUN)python -m tests.mutants.run --part $(or $(PART),1/1)
@@ -145,9 +145,17 @@ sim: install ## Play SEEDS=200 histories from SEED=0 on: the whole daemon on a v
 device-gangs: install ## Compare GANGS=8000 random gangs with devices from SEED=0 on with all choices of nodes and devices: 0 may differ
 	@$(RUN)python -m tests.properties.device_gangs --gangs $(or $(GANGS),8000) --first $(if $(filter command line,$(origin SEED)),$(SEED),0)
 
+START_HISTORIES := starts,claims,kills,preemption
+
 .PHONY: rests
 rests: install ## Histories with rests, SEEDS=10000 from SEED=0 on: nobody sleeps wrongly, and at rest hardly anything is planned
 	@$(RUN)python -m tests.properties.rests --seeds $(or $(SEEDS),10000) --first $(if $(filter command line,$(origin SEED)),$(SEED),0)
+
+.PHONY: starts
+starts: install ## Histories of trees and gangs: nothing starts in part or sleeps; OF=starts,claims,kills,preemption SEEDS=10000 from SEED=0 on
+	@for of in $(subst $(comma), ,$(or $(OF),$(START_HISTORIES))); do \
+		$(RUN)python -m tests.properties.rests --of $$of --seeds $(or $(SEEDS),10000) \
+			--first $(if $(filter command line,$(origin SEED)),$(SEED),0) || exit 1; done
 
 faults: install control-plane ## Trials through the fault proxy in their long form: FAULT_SEEDS=1,2,3 FAULT_HITS=50
 	@FAULT_SEEDS=$(or $(FAULT_SEEDS),1$(comma)2$(comma)3) FAULT_HITS=$(or $(FAULT_HITS),50) $(RUN)pytest -q -s tests/faults

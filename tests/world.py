@@ -198,7 +198,7 @@ class World:
         made = plan_and_commit(self.state, self.now_s, wall_s, limits=self.limits)
         if made is not None:
             self.plans.append(made.plan)
-            self._do(made.actions)
+            self._do(made.actions, are_new=True)
         self._do(self.state.take_reports(now_s=self.now_s, wall=WALL))
         idle = None if made is not None or actions else (self.state.snapshot(), self.now_s)
         if idle is None or self._idle is None or idle[0] is not self._idle[0] or idle[1] != self._idle[1]:
@@ -304,13 +304,13 @@ class World:
 
     # --- the API server ---------------------------------------------------------------------------------------------
 
-    def _do(self, actions: Iterable[Action]) -> None:
+    def _do(self, actions: Iterable[Action], *, are_new: bool = False) -> None:
         for action in actions:
             match action:
                 case Bind():
                     if why := self.state.start_check.objection(action):
                         # Its start waits for an answer; that its own node is not fit would have been seen by the plan.
-                        assert why != NODE_CLOSED, f"{action.name} was just decided: {why}"
+                        assert not (are_new and why == NODE_CLOSED), f"{action.name} was just decided: {why}"
                         self.objected.append(BindFailed(action.uid, action.node, why))
                         continue
                     self.sent.append(action)

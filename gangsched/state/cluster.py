@@ -262,10 +262,6 @@ class Cluster:
         touched, self._touched = self._touched, set()
         return touched
 
-    def fits(self, pod: Pod, node: str) -> bool:
-        """Whether the node has room for all its pods and `pod`, in the resources that `pod` requests."""
-        return self._holds(pod, node, {})
-
     def _holds(self, pod: Pod, node: str, promised: Mapping[str, int]) -> bool:
         self._refresh()
         index = self._table.index.get(node)

@@ -13,8 +13,7 @@ import numpy as np
 
 from gangsched.core.queue_sort import group_key
 from gangsched.core.reserve import Ledger
-from gangsched.core.search.domains import keeps_together
-from gangsched.core.stand_ins import fulfill, with_all
+from gangsched.core.stand_ins import fulfill
 from gangsched.model.gang import Group, Placement
 from gangsched.model.objects import JointStart, PermitStamp
 from gangsched.model.plan import Need, Verdict
@@ -56,23 +55,13 @@ class Committer:
     names: Set[str]
     rank: Callable[[Group], Rank] = group_key
 
-    def still_fits(self, verdict: Verdict, newest: Ledger, planned_on: Snapshot) -> bool:
+    def still_fits(self, verdict: Verdict, newest: Ledger) -> bool:
         """Check that every placement is still allowed, has room and causes no conflict (B2).
 
         `newest` is the current state including earlier commits. If all fit, the placements are added to `newest`;
-        otherwise `newest` is unchanged. If a node changed since `planned_on`, its labels may have changed, so required
-        domains and slices are checked, too.
+        otherwise `newest` is unchanged.
         """
         placements = (*verdict.binds, *verdict.holds, *verdict.rooms)
-        # The table is a new object whenever a node came, went or changed what filters read; room alone leaves it the
-        # same.
-        if newest.table is not planned_on.table:
-            placed = [(each.pod, each.node) for each in placements]
-            record = self.registry.groups[verdict.group]
-            gangs = tuple(with_all(self.registry.view(gang), self.registry.policy) for gang in record.gangs)
-            group = Group(id=verdict.group, gangs=gangs, tree=record.tree)
-            if not keeps_together(group, placed, newest.table):
-                return False
         # Its lowest priority, as in the plan: whatever is promised to equals of its lowest pod is kept from all of
         # them.
         newest.respect_nominations(min((each.pod.priority for each in placements), default=0), but=verdict.group)
@@ -191,7 +180,6 @@ class Committer:
     def _place(self, member: Member, placement: Placement, change: Change) -> None:
         """Give a member its room, unless it has it already."""
         self.members.change(member, change, node=placement.node, selections=placement.claims)
-        assert self.cluster.fits(member.pod, member.node), f"{member.pod.key} does not fit on {member.node}"
 
     def _mark_timed_out(self, group: GroupRecord) -> Iterator[MarkTimedOut]:
         """Annotate every live unbound pod of the group (semantics T2)."""

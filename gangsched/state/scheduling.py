@@ -58,6 +58,7 @@ from gangsched.state.room_to_come import RoomToCome
 from gangsched.state.rule_set import Rules
 from gangsched.state.start_check import StartCheck
 from gangsched.state.unfinished import UnfinishedLook
+from gangsched.state.verify import Verifier
 
 LATE_CLAIMS_S, LATE_CLAIMS_LONGEST_S = 30.0, 600.0
 """When a group whose claims took too long is planned again, doubling: it kept room from others for 10 minutes."""
@@ -123,6 +124,7 @@ class SchedulingState:
         )
         self.pending.fails = self.bulkhead.count_failed
         self.reports.fails = self.bulkhead.report_failed
+        self.verifier = Verifier(self.members, self.cluster, self.registry)
         self.start_check = StartCheck(self.members, self.cluster, self.registry)
         self._keeping: set[str] = set()
         self.batches = Batches(self.registry, self.reservations.rank)
@@ -425,17 +427,23 @@ class SchedulingState:
         told: dict[str, int] = {}
         newest = self._newest() if self.cluster.snapshot() is not snapshot else None
         told_on = self._open_room(snapshot)
+        self.verifier.begin(plan, snapshot)
         for verdict in plan.verdicts:
             group = self.registry.groups.get(verdict.group)
             if group is None:
                 newest = newest if newest is not None else self._newest()
                 continue
             try:
-                if self._may_commit(group, verdict, newest, told_on):
+                is_current = self._is_current(group, verdict, newest)
+                why = self.verifier.objection(group, verdict) if is_current else ""
+                if is_current and not why:
                     actions += self._commit(group, verdict, plan, told_on, now_s)
                     if not verdict.moves:
                         told[group.id] = group.generation
                 else:
+                    # The plan was made from just this state, so it is not outdated but wrong (B2).
+                    if why and newest is None:
+                        self.bulkhead.set_aside(group.id, why, FaultPlace.VERIFY, now_s)
                     newest = newest if newest is not None else self._newest()
             except Exception as error:  # the group's own fault (I10)
                 self._undo(verdict)
@@ -462,11 +470,11 @@ class SchedulingState:
             self.reports.reserved(plan.reservations, now_s=now_s, wall_s=self.reservations.wall_s(now_s))
         self.preemptions.nominations.follow()
 
-    def _may_commit(self, group: GroupRecord, verdict: Verdict, newest: Ledger | None, told_on: Snapshot) -> bool:
+    def _is_current(self, group: GroupRecord, verdict: Verdict, newest: Ledger | None) -> bool:
         """Whether nothing changed that the verdict depends on (B2)."""
         if group.generation != verdict.generation:
             return False
-        return newest is None or self._committer.still_fits(verdict, newest, told_on)
+        return newest is None or self._committer.still_fits(verdict, newest)
 
     def _commit(
         self, group: GroupRecord, verdict: Verdict, plan: Plan, told_on: Snapshot, now_s: float

@@ -12,6 +12,7 @@ from tests.mutants import (  # noqa: F401
     planted_requests,
     planted_reservations,
     planted_trees,
+    planted_verifier,
 )
 from tests.mutants.mutant import MUTANTS
 

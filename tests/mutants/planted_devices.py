@@ -280,3 +280,13 @@ def who_waits_for_another_try_keeps_a_connection(_: Any) -> Any:
         await self._sleep(seconds)
 
     return with_slot
+
+
+@bug("A22", "core.filter.volumes.claim_devices:ClaimDevices.come", "unit/core/devices/test_device_use.py")
+def devices_of_a_pod_that_a_plan_takes_back_are_free(come: Any) -> Any:
+    def forgotten(self: Any, pod: Any, node: int) -> None:
+        come(self, pod, node)
+        if pod.uid not in self._placed:
+            self._come.discard(pod.uid)
+
+    return forgotten

@@ -149,11 +149,6 @@ def a_slice_is_split_on_healing(_: Any) -> Any:
     return lambda unit, scope, table: scope
 
 
-@bug("B2", "core.search.slices:together", "unit/core/search/test_slices.py")
-def labels_that_changed_are_not_asked_again(_: Any) -> Any:
-    return lambda gang, placed, table: True
-
-
 @bug("R2", "core.search.slices:needed", "unit/core/search/test_slices.py")
 def a_minimum_is_rounded_down_to_whole_slices(needed: Any) -> Any:
     def down(found: Any, lack: int) -> Any:

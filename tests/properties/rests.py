@@ -3,7 +3,8 @@
 Each seed draws a small cluster, the administrator's rules and a list of events: preemption, reservations, groups of
 gangs, NonStrict gangs, volumes, topology, other schedulers, PodDisruptionBudgets. After each event there is time for
 all that follows from it, and then a rest, in which nobody may sleep wrongly (`tests.rest_oracle`). A rest of minutes
-at the end shows how many plans are made for nothing. Run as `python -m tests.properties.rests --seeds 10000`.
+at the end shows how many plans are made for nothing. Run as `python -m tests.properties.rests --seeds 10000`; with
+`--of claims` and the like the histories are those of `start_histories`.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ import os
 import random
 import sys
 import time
+import traceback
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from functools import partial
 from multiprocessing import get_context
 
 from gangsched.model.plan import Verdict
@@ -25,6 +28,7 @@ from gangsched.model.protocol import Applied
 from gangsched.model.reservation import ReservationLimits, Reserved
 from gangsched.state.rule_set import Rules
 from tests.properties.rest_events import EVENTS, Arrivals
+from tests.properties.start_histories import MANNERS, StartHistory
 from tests.rest_oracle import sleepers
 from tests.world import EPOCH_S, World
 
@@ -35,6 +39,7 @@ PLANS_A_MINUTE = 2
 MOST_MINUTES = 200
 """In each of so many something moves or ends where nothing ever rests."""
 TOLD_EVERY = 500
+RESTS = "rests"
 
 
 class Rests:
@@ -167,13 +172,16 @@ def _rooms(standing: Iterable[Reserved]) -> set[tuple[str, tuple[str, ...]]]:
     return {(each.group, each.nodes) for each in standing}
 
 
-def played(seed: int) -> list[str]:
-    """The first thing that does not hold in the history of a seed, if anything does not."""
-    history = Rests(seed)
+def played(seed: int, of: str = RESTS) -> list[str]:
+    """The first thing that does not hold in the history of a seed, if anything does not, and how to play it again."""
+    again = f"seed {seed} (python -m tests.properties.rests --of {of} --first {seed} --seeds 1)"
+    history = Rests(seed) if of == RESTS else StartHistory(seed, MANNERS[of])
     try:
-        return [f"seed {seed}: {sentence}" for sentence in (next(history.play(), ""),) if sentence]
-    except AssertionError as error:
-        return [f"seed {seed} after {history.steps[-1:]} at {history.world.now_s:.3f} s: {str(error)[:300]}"]
+        return [f"{again}: {sentence}" for sentence in (next(history.play(), ""),) if sentence]
+    except Exception as error:  # whatever is raised ends the daemon
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        what = f"{type(error).__name__} in {where.name}: {str(error)[:300]}"
+        return [f"{again} after {history.steps[-1:]} at {history.world.now_s:.3f} s: {what}"]
 
 
 def main() -> int:
@@ -182,11 +190,12 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=200, help="how many histories")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--workers", type=int, default=os.cpu_count(), help="processes")
+    parser.add_argument("--of", choices=(RESTS, *MANNERS), default=RESTS, help="what the histories are of")
     asked = parser.parse_args()
     began_s, seeds, violations = time.monotonic(), range(asked.first, asked.first + asked.seeds), 0
-    print(f"rests: {asked.seeds} histories from seed {asked.first} on", flush=True)
+    print(f"{asked.of}: {asked.seeds} histories from seed {asked.first} on", flush=True)
     with ProcessPoolExecutor(asked.workers, mp_context=get_context("spawn")) as pool:
-        for number, found in enumerate(pool.map(played, seeds, chunksize=10), start=1):
+        for number, found in enumerate(pool.map(partial(played, of=asked.of), seeds, chunksize=10), start=1):
             violations += len(found)
             for line in found:
                 print(line, flush=True)

@@ -21,7 +21,7 @@ from gangsched.core.search.demand import Demand
 from gangsched.core.search.facts import is_refuted_somewhere, is_used_somewhere, known, packed
 from gangsched.core.search.judging import note_refuted
 from gangsched.core.search.packing import Packing
-from gangsched.core.search.slices import is_sliced, pinned_to, together
+from gangsched.core.search.slices import is_sliced, pinned_to
 from gangsched.core.search.terms import required_by_terms
 from gangsched.core.topology import TopologyLevel, level
 from gangsched.model.gang import Gang, Group
@@ -30,7 +30,6 @@ from gangsched.model.objects import Pod
 from gangsched.model.plan import Need
 from gangsched.model.snapshot import Bools, Ints, NodeTable
 from gangsched.model.text import counted
-from gangsched.model.tree import composites_of, gangs_of
 
 # A gang in racks took 0.7 ms to refuse and was charged 347 units: plans of 72 such gangs took 55 ms.
 UNITS = 150
@@ -165,45 +164,6 @@ def domains_around(group: Group, table: NodeTable) -> list[tuple[TopologyLevel, 
         if home is not None:
             found.append((inside, home))
     return found
-
-
-def keeps_together(group: Group, placed: Sequence[tuple[Pod, str]], table: NodeTable) -> bool:
-    """Whether these placements still satisfy the group's required domains by the current node labels (B2).
-
-    Running members matter only if they determine the domain of other members, because changed labels do not move pods.
-    In a tree, each part has its own domains (I9).
-    """
-    nodes = {pod.uid: (pod, node) for pod, node in placed}
-    of_gang = {
-        gang.id: [nodes[pod.uid] for pod in (*gang.pending, *gang.retry) if pod.uid in nodes] for gang in group.gangs
-    }
-    if group.tree is not None:
-        parts: list[tuple[tuple[str, ...], list[Gang]]] = [(gang.constraints.topology, [gang]) for gang in group.gangs]
-        by_id = {gang.id: gang for gang in group.gangs}
-        parts += [(each.topology, [by_id[gang] for gang in gangs_of(each)]) for each in composites_of(group.tree)]
-    else:
-        parts = [(required_keys(group)[0], list(group.gangs))]
-    for topology, gangs in parts:
-        own = [each for gang in gangs for each in of_gang[gang.id]]
-        if topology and own and not _in_one_domain(topology, replace(group, gangs=tuple(gangs)), own, table):
-            return False
-    for gang in group.gangs:
-        own = of_gang[gang.id]
-        if own and gang.constraints.slices and not together(gang, own, table):
-            return False
-    return True
-
-
-def _in_one_domain(topology: Sequence[str], group: Group, placed: Sequence[tuple[Pod, str]], table: NodeTable) -> bool:
-    """Whether all of these are in one domain, which is the one of the members that have nodes."""
-    inside = level(topology, table)
-    # -1 for a node that is gone; the check below refuses it before the codes are compared.
-    there = [table.index.get(node, -1) for _, node in placed]
-    codes = inside.codes[there]
-    home = inside.common(member_nodes(group, table))
-    if min(there) < 0 or codes.min() < 0 or codes.min() != codes.max():
-        return False
-    return home is None or bool(codes[0] == home)
 
 
 def free_domains(group: Group, ledger: Ledger) -> Domains | None:

@@ -187,23 +187,6 @@ def alone(gang: Gang, slice_: Slice) -> Gang:
     )
 
 
-def together(gang: Gang, placed: Sequence[tuple[Pod, str]], table: NodeTable) -> bool:
-    """Whether each slice with a member in `placed` is in one domain of its level, by the labels of the table."""
-    nodes = {pod.uid: node for pod, node in placed}
-    for unit in units(gang, [pod for pod, _ in placed], table):
-        there = np.array([table.index.get(nodes[pod.uid], -1) for pod in unit.pods], dtype=np.int64)
-        if (there < 0).any() or not unit.mask(table)[there].all():
-            return False
-        open_slices = [] if unit.whole is None else [unit.whole]
-        while open_slices:
-            each = open_slices.pop()
-            codes = level((each.key,), table).codes[[table.index[nodes[pod.uid]] for pod in each.pods]]
-            if codes.min() < 0 or codes.min() != codes.max():
-                return False
-            open_slices += each.parts
-    return True
-
-
 def _units(
     pods: Numbered, there: Standing, layers: Sequence[SliceLayer], table: NodeTable, pins: tuple[tuple[str, int], ...]
 ) -> Iterator[Unit]:

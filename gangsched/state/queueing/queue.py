@@ -184,7 +184,8 @@ class Queue:
     def ready(self, now_s: float) -> set[str]:
         """The groups to plan now, including groups that have been parked for `SAFETY_NET_S`."""
         self._now_s = now_s
-        if now_s - self._oldest_parked_s() >= self._sweep_every_s:
+        # The sum of `next_deadline_s`: a difference is rounded otherwise, and nothing might be due then.
+        if now_s >= self._oldest_parked_s() + self._sweep_every_s:
             # With it those that would be next, so that there are two sweeps a minute however many groups wait.
             parked = ((group, self._groups[group].parked_s) for group in self.parked.groups)
             overdue = takewhile(lambda each: now_s - each[1] >= self._sweep_every_s / 2, parked)

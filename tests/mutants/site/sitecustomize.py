@@ -1,14 +1,20 @@
-"""Plants the bug that `MUTANT` names into every Python process that has this folder in its path."""
+"""Plants the bug that `MUTANT` or `WRONG_CORE` names into every Python process that has this folder in its path."""
 
 import os
 import sys
 import traceback
 
-if name := os.environ.get("MUTANT"):
+name, fault = os.environ.get("MUTANT"), os.environ.get("WRONG_CORE")
+if name or fault:
     try:
-        from tests.mutants.planted import MUTANTS
+        if name:
+            from tests.mutants.planted import MUTANTS
 
-        next(mutant for mutant in MUTANTS if mutant.name == name).plant()
+            next(mutant for mutant in MUTANTS if mutant.name == name).plant()
+        elif fault:
+            from tests.wrong_core import plant
+
+            plant(fault)
     except BaseException:
         traceback.print_exc()
         sys.stderr.flush()

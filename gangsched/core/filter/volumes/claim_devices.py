@@ -131,10 +131,12 @@ class WantedDevices(NamedTuple):
 
 
 class _Move(NamedTuple):
-    """What undoes that a pod left its node: whether the plan placed it there, the order of its own devices, those of
-    the pod among the sharers of a claim (key, number, order of the claim), and the claims whose devices became free.
+    """What undoes that a pod left its node: whether the plan placed it there, and reserved devices for it, the order of
+    its own devices, those of the pod among the sharers of a claim (key, number, order of the claim), and the claims
+    whose devices became free.
     """
 
+    is_come: bool = True
     is_placed: bool = True
     order: int | None = None
     shared: tuple[tuple[str, int, int | None], ...] = ()
@@ -164,26 +166,33 @@ class ClaimDevices:
         self._moves: dict[str, _Move] = {}
         self._sharers: dict[str, list[tuple[str, int]]] = {}  # by claim: the pods that the plan placed, and their nodes
         self._placed: set[str] = set()  # pods that need devices
+        self._come: set[str] = set()  # all that the plan places, also those whose claims have devices already
 
     # --- moves ------------------------------------------------------------------------------------------------------
 
     def come(self, pod: Pod, node: int) -> None:
         """Reserve devices for a pod that is placed."""
+        self._come.add(pod.uid)
         self._take(pod, node, _Move())
 
     def go(self, pod: Pod, node: int) -> None:
         """Release the devices of a pod that is removed from its node."""
+        is_come = pod.uid in self._come
         is_placed = pod.uid in self._placed
+        self._come.discard(pod.uid)
         self._placed.discard(pod.uid)
         own, shared = self._devices.go(pod.uid), tuple(self._leave(pod))
-        freed = () if is_placed else self._freed(pod)
-        self._moves[pod.uid] = _Move(is_placed, None if own is None else own.order, shared, freed)
+        # A pod that the plan takes back leaves its claim as it was, with devices or without.
+        freed = () if is_come else self._freed(pod)
+        self._moves[pod.uid] = _Move(is_come, is_placed, None if own is None else own.order, shared, freed)
         if freed:
             self._devices.free(node, freed)
 
     def come_back(self, pod: Pod, node: int) -> None:
         """Undo `go`: give the pod the devices that it had."""
         move = self._moves.pop(pod.uid)
+        if move.is_come:
+            self._come.add(pod.uid)
         if move.is_placed:
             self._take(pod, node, move)
         if move.freed:

@@ -161,10 +161,9 @@ def test_devices_of_pods_that_leave_are_free() -> None:
     results = (DeviceResult("r", ("d", "n0", "g0")),)
     shared = ResourceClaim(namespace=NAMESPACE, name="shared", uid="s", allocated=True, reserved=("a", "b"))
     cluster.index.hold(shared.key, results)
-    storage = dataclasses.replace(seen.storage, devices={**seen.storage.devices, shared.key: shared})
+    there = {each.uid: (each, "n0") for each in users}
+    storage = dataclasses.replace(seen.storage, devices={**seen.storage.devices, shared.key: shared}, users=there)
     ledger = Ledger(dataclasses.replace(seen, storage=storage))
-    for each in users:
-        ledger.reserve((each,), np.array([0]), np.array([1]))
     checkpoint = ledger.checkpoint()
     ledger.release(users[0], "n0")
     assert not ledger.takes(waiting, "n0")
@@ -172,6 +171,23 @@ def test_devices_of_pods_that_leave_are_free() -> None:
     assert ledger.takes(waiting, "n0")
     ledger.rollback(checkpoint)
     assert not ledger.takes(waiting, "n0")
+
+
+def test_devices_of_a_pod_that_a_plan_takes_back_stay_in_use() -> None:
+    """A22: its claim has them, as an earlier start left it: in no round may another pod get them, also in the next."""
+    cluster = Cluster([[device("g0", "a")]])
+    waiting = cluster.ask(request())
+    seen = cluster.snapshot()
+    starting = pod("a", claims=(ClaimUse("own", device=True),), uid="a")
+    own = ResourceClaim(namespace=NAMESPACE, name="own", uid="o", allocated=True, reserved=("a",))
+    cluster.index.hold(own.key, (DeviceResult("r", ("d", "n0", "g0")),))
+    storage = dataclasses.replace(seen.storage, devices={**seen.storage.devices, own.key: own})
+    ledger = Ledger(dataclasses.replace(seen, storage=storage))
+    for _ in range(2):
+        with ledger.tentative():
+            ledger.reserve((starting,), np.array([0]), np.array([1]))
+            assert not ledger.takes(waiting, "n0")
+        assert not ledger.takes(waiting, "n0")
 
 
 def test_what_is_wrong_with_a_claim_refuses_the_pod() -> None:

@@ -13,7 +13,7 @@ import pytest
 from gangsched.core.cycle import Limits, plan
 from gangsched.core.reserve import Ledger
 from gangsched.core.search import demand
-from gangsched.core.search.domains import DomainRoom, best_domains, keeps_together
+from gangsched.core.search.domains import DomainRoom, best_domains
 from gangsched.core.search.slices import Unit, needed, units
 from gangsched.model.gang import Gang
 from gangsched.model.gpu_policy import PlacementConstraints, SliceLayer
@@ -346,19 +346,6 @@ def test_a_whole_slice_that_comes_later_starts_whole() -> None:
     assert builders.where(verdict) == {"m-2": "c", "m-3": "c", "m-4": "d", "m-5": "d", "m-6": "d", "m-7": "d"}
     of, placed = started(pods, pods[2:4], {0: "a", 1: "a"}, SliceLayer(4, BLOCK), TWO)
     assert not decided([*nodes[:2], nodes[3]], of, placed).binds
-
-
-def test_slices_are_asked_again_right_before_the_bind() -> None:
-    """B2: labels that changed between plan and bind take the slice, or the required domain, apart."""
-    pods = members(*[one()] * 2)
-    placed = [(pods[0], "a"), (pods[1], "b")]
-    of = builders.group(gang(pods, TWO))
-    both = builders.group(builders.gang("ns/g", pods, constraints=PlacementConstraints(topology=(RACK,))))
-    for group in (of, both):
-        assert keeps_together(group, placed, builders.snapshot([node("a", "r1"), node("b", "r1")]).table)
-        assert not keeps_together(group, placed, builders.snapshot([node("a", "r1"), node("b", "r2")]).table)
-        assert not keeps_together(group, placed, builders.snapshot([node("a", "r1"), node("b")]).table)
-        assert not keeps_together(group, placed, builders.snapshot([node("a", "r1")]).table)
 
 
 # --- work -----------------------------------------------------------------------------------------------------------

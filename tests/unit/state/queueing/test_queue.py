@@ -96,6 +96,17 @@ def test_safety_net_looks_at_everything_every_minute() -> None:
     assert queue.ready(SAFETY_NET_S) == {"g"}
 
 
+def test_the_safety_net_is_due_at_its_deadline() -> None:
+    """Also where a difference of times is rounded down: else the loop would turn without end until the clock moves."""
+    queue, parked_s = Queue(Records()), 1000.1
+    assert parked_s + SAFETY_NET_S - parked_s < SAFETY_NET_S
+    queue.ready(parked_s)
+    queue.park("g", ())
+    due_s = queue.next_deadline_s()
+    assert due_s is not None
+    assert queue.ready(due_s) == {"g"}
+
+
 def test_the_safety_net_looks_at_thousands_in_pieces() -> None:
     """Q3: not all in one turn; those parked first come first, and each has its next try 60 s after its last one."""
     queue = Queue(Records())
