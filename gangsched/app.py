@@ -12,7 +12,8 @@ import asyncio
 import gc
 import os
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -31,8 +32,10 @@ from gangsched.kube.read.catch_up import catch_up
 from gangsched.kube.read.informers import Informers
 from gangsched.kube.read.podgroup_informer import Follow
 from gangsched.model.devices import DeviceScope
+from gangsched.model.fault import InternalFault
 from gangsched.model.gpu_policy import PlainReplicas
 from gangsched.model.preemption import BudgetRule, VictimScope
+from gangsched.model.protocol import Message
 from gangsched.model.suspects import Suspects
 from gangsched.settings import Settings
 from gangsched.telemetry.watched_work import WatchedWork
@@ -181,6 +184,7 @@ async def schedule(
                 runtime=runtime,
                 at_work=at_work,
                 suspects=suspects,
+                keeps=partial(_keep, settings) if settings.state_dir is not None else None,
             )
 
         undecided = await new_daemon().run()
@@ -202,6 +206,15 @@ def _leadership(
     return lead_by_lease(
         client, lease, timing, identity=settings.identity, caught_up=caught_up, runtime=runtime, suspects=suspects
     )
+
+
+def _keep(settings: Settings, fault: InternalFault, known: Sequence[Message]) -> None:
+    """Keep a file about an internal error. Raises OSError."""
+    from gangsched.kubectl.snapshot import kept  # not before one happens
+
+    assert settings.state_dir is not None
+    moment = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    kept.keep(settings.state_dir, fault, known, settings, moment)
 
 
 async def _check(

@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 import gc
 import socket
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing, suppress
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import structlog
@@ -36,7 +37,7 @@ from gangsched.kube.write.spelling import rfc3339
 from gangsched.kube.write.status import StatusWriter
 from gangsched.kube.write.volume_binder import VolumeBinder
 from gangsched.loop import Loop, Ports
-from gangsched.model.fault import AtWork
+from gangsched.model.fault import AtWork, InternalFault
 from gangsched.model.protocol import (
     Bind,
     BindUndecided,
@@ -54,7 +55,7 @@ from gangsched.state.scheduling import SchedulingState
 from gangsched.telemetry.debug import debug_app, serve_debug
 from gangsched.telemetry.health import health_app, serve_health
 from gangsched.telemetry.heartbeat import Heartbeat
-from gangsched.telemetry.internal_faults import InternalFaults
+from gangsched.telemetry.internal_faults import InternalFaults, kept_file
 from gangsched.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -108,6 +109,7 @@ class Daemon:
         runtime: Runtime | None = None,
         at_work: AtWork | None = None,
         suspects: Suspects | None = None,
+        keeps: Callable[[InternalFault, Sequence[Message]], None] | None = None,
     ) -> None:
         """`informers` are already running; setting `stopping` ends the daemon. Without `leadership` the daemon always
         leads.
@@ -126,7 +128,8 @@ class Daemon:
         self._visibility_server: Server | None = None
         self.heartbeat = Heartbeat(self.metrics, now=runtime.now, sleep=runtime.sleep)
         self.state = SchedulingState(replace(parameters.rules(settings), extends=extends))
-        self.internal_faults = InternalFaults(self.metrics, self._log, now=runtime.now)
+        self._keeps, self._keeping = keeps, False
+        self.internal_faults = InternalFaults(self.metrics, self._log, now=runtime.now, keep=self._keep)
         self.state.bulkhead.hears = self.internal_faults.hear
         self.state.bulkhead.at_work = at_work or AtWork()
         self._suspects = suspects or Suspects()
@@ -243,6 +246,24 @@ class Daemon:
         self._log.info("leading", ms=round(after_s * 1e3, 1))
         self.loop.wake()
 
+    def _keep(self, fault: InternalFault) -> None:
+        """Keep a file about an internal error, one at a time, in a thread, as it may take seconds."""
+        if self._keeps is None or self._keeping:
+            return
+        self._keeping = True
+        asyncio.get_running_loop().create_task(self._keep_file(self._keeps, fault), name="internal error")
+
+    async def _keep_file(self, keeps: Callable[[InternalFault, Sequence[Message]], None], fault: InternalFault) -> None:
+        try:
+            await in_background(partial(keeps, fault, self.informers.known()), name="internal error")
+        except Exception as error:  # a full disk must not end what the fault did not end
+            self._log.warning(f"No file is kept about internal error {fault.reference}: {error}")
+        finally:
+            self._keeping = False
+
+    def _file_about(self, reference: str) -> Path | None:
+        return kept_file(self.settings.state_dir, reference) if self.settings.state_dir is not None else None
+
     def _set_suspects_aside(self) -> None:
         """Plan no group at which an earlier process ended, by what the Lease says by now (I10)."""
         for name in self._suspects.counts.keys() - self._handed_on:
@@ -322,7 +343,7 @@ class Daemon:
         return bool(self._planning_fails()) and self._runtime.now() >= pause.since_s + RESTART_AFTER_S
 
     def _debug(self) -> AbstractAsyncContextManager[None]:
-        return serve_debug(debug_app(self.state, self._runtime.now), self.settings.debug_port)
+        return serve_debug(debug_app(self.state, self._runtime.now, self._file_about), self.settings.debug_port)
 
     @asynccontextmanager
     async def _visibility(self) -> AsyncIterator[None]:

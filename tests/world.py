@@ -80,6 +80,7 @@ class World:
         self.pods: dict[str, Pod] = {}
         self.nodes: dict[str, Node] = {}
         self.pod_groups: dict[tuple[str, str], PodGroup] = {}
+        self.others: dict[type, Replaced] = {}  # lists of other kinds, which a restart does not read again
         self.fate: Callable[[Any], str] = lambda _: "bound"
         self.unanswered: list[Bind | BindClaims] = []
         self.objected: list[BindFailed] = []
@@ -119,6 +120,8 @@ class World:
         """Messages arrive."""
         for message in messages:
             self._idle = None
+            if isinstance(message, Replaced) and message.kind not in {Pod, Node, PodGroup}:
+                self.others[message.kind] = message
             told = self.state.apply(message, now_s=self.now_s)
             assert self.sets_aside or not any(event.reason == EventReason.SET_ASIDE for event in told), told
             self.reports += told
@@ -176,12 +179,16 @@ class World:
         self.unanswered.clear()
         self.unwritten.clear()
         self.state = self._new_state()
-        self.say(StampsGuarded(guarded_since_s))
+        self.say(StampsGuarded(guarded_since_s), *self.known())
+        self._list_budgets()
+
+    def known(self) -> list[Message]:
+        """What the API server lists."""
+        lists: list[Message] = []
         for api_group in sorted({api_group for api_group, _ in self.pod_groups}):
             listed = tuple(each for (of, _), each in self.pod_groups.items() if of == api_group)
-            self.say(Replaced(PodGroup, listed, api_group))
-        self.say(Replaced(Node, tuple(self.nodes.values())), Replaced(Pod, tuple(self.pods.values())))
-        self._list_budgets()
+            lists.append(Replaced(PodGroup, listed, api_group))
+        return [*lists, Replaced(Node, tuple(self.nodes.values())), Replaced(Pod, tuple(self.pods.values()))]
 
     def _list_budgets(self) -> None:
         """There is no PodDisruptionBudget; without that list nobody is evicted."""

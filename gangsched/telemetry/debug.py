@@ -1,5 +1,6 @@
 """The debug pages: /debug/gangs and /debug/gangs/{ns}/{name} show the scheduler's state and last decisions as JSON.
 
+/debug/internal-errors/{reference} returns the file that is kept about one, for `kubectl gangsched replay`.
 /debug/reservations lists the reservations in order, and /debug/topology the levels of node labels. /debug/validate
 recounts the state, which blocks the event loop for about 4 µs per pod.
 
@@ -13,6 +14,7 @@ import json
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from http import HTTPStatus
+from pathlib import Path
 
 from aiohttp import web
 
@@ -25,8 +27,12 @@ HOST = "127.0.0.1"
 PAGES = "/debug/gangs, /debug/gangs/NAMESPACE/NAME, /debug/reservations, /debug/topology or /debug/validate"
 
 
-def debug_app(state: SchedulingState, now: Callable[[], float]) -> web.Application:
-    """The web application with the debug pages; `now` is in monotonic seconds."""
+def debug_app(
+    state: SchedulingState, now: Callable[[], float], file_of: Callable[[str], Path | None] = lambda reference: None
+) -> web.Application:
+    """The web application with the debug pages; `now` is in monotonic seconds, and `file_of` returns the file about an
+    internal error.
+    """
 
     async def all_gangs(request: web.Request) -> web.Response:
         gangs = list_gangs(state)
@@ -48,6 +54,12 @@ def debug_app(state: SchedulingState, now: Callable[[], float]) -> web.Applicati
     async def complaints(request: web.Request) -> web.Response:
         return _json({"complaints": validate(state)})
 
+    async def internal_error(request: web.Request) -> web.StreamResponse:
+        path = file_of(request.match_info["reference"])
+        if path is None or not path.is_file():
+            return _json({"error": "no file is kept about this internal error"}, HTTPStatus.NOT_FOUND)
+        return web.FileResponse(path)
+
     async def nothing(request: web.Request) -> web.Response:
         return _json({"error": f"try {PAGES}"}, HTTPStatus.NOT_FOUND)
 
@@ -56,6 +68,7 @@ def debug_app(state: SchedulingState, now: Callable[[], float]) -> web.Applicati
         [
             web.get("/debug/gangs", all_gangs),
             web.get("/debug/gangs/{id:[^/]+/[^/]+}", one_gang),
+            web.get("/debug/internal-errors/{reference:[0-9a-f]{4}}", internal_error),
             web.get("/debug/reservations", all_reservations),
             web.get("/debug/topology", topology),
             web.get("/debug/validate", complaints),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final
 
 from gangsched.model.fault import InternalFault
@@ -15,6 +16,11 @@ from gangsched.telemetry.metrics import Metrics
 
 LOGGED_EVERY_S: Final = 3_600.0
 MOST_REFERENCES: Final = 100
+
+
+def kept_file(directory: Path, reference: str) -> Path:
+    """Where the file about a fault is."""
+    return directory / f"internal-error-{reference}.json.gz"
 
 
 class InternalFaults:

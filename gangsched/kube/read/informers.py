@@ -139,11 +139,15 @@ class Informers:
         if self._is_early:
             told, self._early, self._is_early = self._early, [], False
         else:
-            told = [message for store in self.stores.values() for message in store.known()]
-            told += self.pod_groups.known()
+            told = self.known()
         self._sink = sink
         for message in told:
             sink(message)
+
+    def known(self) -> list[Message]:
+        """Messages that tell a new receiver everything that is known."""
+        told = [message for store in self.stores.values() for message in store.known()]
+        return [*told, *self.pod_groups.known()]
 
     def waiting_for(self) -> list[str]:
         """Resources that have not been read yet."""

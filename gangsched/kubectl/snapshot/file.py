@@ -15,6 +15,8 @@ import msgspec
 from gangsched.kubectl.session import CannotAnswer
 
 FORMAT = 1
+DECODED_FORMAT = 2
+"""Of the daemon's files about internal errors, with objects as they are decoded; also read."""
 
 
 class PodGroups(msgspec.Struct, rename="camel"):
@@ -24,11 +26,20 @@ class PodGroups(msgspec.Struct, rename="camel"):
     items: list[dict[str, Any]]
 
 
+class DecodedList(msgspec.Struct, rename="camel"):
+    """The objects of a kind as decoded; None if it cannot be read."""
+
+    kind: str
+    api_group: str
+    items: list[msgspec.Raw] | None
+
+
 class SnapshotFile(msgspec.Struct, rename="camel"):
     """All input of a plan.
 
     `resources` are the objects by plural name, `unread` the plural names that could not be read, with reasons.
     `pod_groups` are by API group; groups that are not served are missing. `settings` are the daemon's, as far as known.
+    In a file about an internal error, `decoded` has all of this, and `fault` the traceback.
     """
 
     kind: str
@@ -40,6 +51,8 @@ class SnapshotFile(msgspec.Struct, rename="camel"):
     resources: dict[str, list[msgspec.Raw]]
     unread: dict[str, str]
     pod_groups: dict[str, PodGroups]
+    decoded: list[DecodedList] = []
+    fault: str = ""
 
 
 KIND = "GangschedSnapshot"
@@ -64,7 +77,7 @@ def read(path: Path) -> SnapshotFile:
         raise CannotAnswer(f"Cannot read {path}: {error.strerror or 'it is no snapshot'}.") from error
     except (EOFError, zlib.error, msgspec.MsgspecError) as error:
         raise CannotAnswer(f"{path} is no snapshot of kubectl gangsched, or is damaged: {error}.") from error
-    if snapshot.kind != KIND or snapshot.format > FORMAT:
+    if snapshot.kind != KIND or snapshot.format > DECODED_FORMAT:
         raise CannotAnswer(
             f"{path} is a {snapshot.kind} of format {snapshot.format}, made by gangsched {snapshot.gangsched}: "
             "replay it with that version."

@@ -22,7 +22,7 @@ from gangsched.configuration import load
 from gangsched.console import DONE
 from gangsched.kubectl.outputs import PrintedReason, PrintedVerdict, ReplayOutput
 from gangsched.kubectl.session import CannotAnswer
-from gangsched.kubectl.snapshot import file
+from gangsched.kubectl.snapshot import file, kept
 from gangsched.kubectl.snapshot.take import all_resources
 from gangsched.kubectl.terminal import Cell, Output, columns, write, write_value
 from gangsched.model.fault import InternalFault
@@ -119,7 +119,13 @@ def decide(
 
 
 def messages(taken: file.SnapshotFile) -> Iterator[Message]:
-    """Messages that the daemon's informers would send about this cluster."""
+    """Messages that the daemon's informers would send about this cluster. Raises CannotAnswer."""
+    if taken.decoded:
+        try:
+            yield from kept.messages(taken)
+        except (msgspec.MsgspecError, KeyError) as error:
+            raise CannotAnswer(f"The objects of the file are not understood: {error}.") from error
+        return
     for name, resource in all_resources().items():
         if name in taken.unread:
             yield Unread(resource.kind)

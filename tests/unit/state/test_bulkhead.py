@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
+import gzip
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from msgspec import structs
 
 from gangsched.api import keys
-from gangsched.model.devices import DeviceClaim, DeviceClass, DeviceTaintRule, ResourceSlice
-from gangsched.model.objects import ClaimUse, Pod
+from gangsched.core import cycle
+from gangsched.kubectl.snapshot import file, kept
+from gangsched.kubectl.snapshot.replay import ReplayedVerdict, decide
+from gangsched.model.devices import DeviceClaim, DeviceClass, DeviceScope, DeviceTaintRule, ResourceSlice
+from gangsched.model.fault import FaultPlace, InternalFault
+from gangsched.model.objects import ClaimUse, Pod, Service
 from gangsched.model.protocol import Replaced
 from gangsched.model.reservation import ReservationLimits
 from gangsched.model.storage import ResourceClaim
-from gangsched.state.bulkhead import LONGEST_RETRY_S
+from gangsched.settings import Settings
+from gangsched.state.bulkhead import LONGEST_PAUSE_S, LONGEST_RETRY_S
 from gangsched.state.rule_set import Rules
 from tests.builders import members, node, pod, running
-from tests.unit.state.planting import Plant
+from tests.unit.state.planting import Plant, PlantedError
 from tests.unit.state.test_device_binding import ASKS, slice_of
-from tests.world import World
+from tests.world import WALL, World
 
 RACK = "example.com/rack"
+SETTINGS = Settings(devices=DeviceScope.ALL)
 TOLD = "gangsched could not plan this gang because of an internal error (reference "
 
 
@@ -149,8 +159,15 @@ def arrive(world: World, name: str) -> list[Pod]:
     return world.create(members(name, 2, gpus=0, cpu_milli=100, namespace="good", priority=1))
 
 
+def replay_of(world: World, directory: Path) -> list[ReplayedVerdict]:
+    """What `kubectl gangsched replay` says of the file that the daemon keeps about the last fault."""
+    path = kept.keep(directory, world.faults[-1], [*world.known(), *world.others.values()], SETTINGS, WALL)
+    assert path is not None
+    return decide(file.read(path), SETTINGS)
+
+
 @pytest.mark.parametrize("place", PLACES)
-def test_others_go_on_while_one_group_raises(place: str) -> None:
+def test_others_go_on_while_one_group_raises(place: str, tmp_path: Path) -> None:
     """I10: gangs beside the one that raises start at once, it is told, and it starts once the fault is gone."""
     target, scene = PLACES[place]
     world = clusters()
@@ -170,7 +187,167 @@ def test_others_go_on_while_one_group_raises(place: str) -> None:
         tried = plant.hits
         world.advance(100)
         assert plant.hits - tried < 200, "it is tried again and again"
+        replayed = {each.gang: each.reason for each in replay_of(world, tmp_path)}
+        if target.startswith("core."):
+            assert {replayed[gang] for gang in replayed if gang.startswith("bad/")} == {"InternalError"}
     number = len(world.faults)
     world.advance(LONGEST_RETRY_S)
     assert len(world.faults) == number
     assert not any(group.aside for group in world.state.registry.groups.values())
+
+
+@pytest.mark.parametrize("place", [each for each in PLACES if each != "the answer to a bind"])
+def test_a_fault_of_all_groups_ends_with_its_cause(place: str) -> None:
+    """I10: everybody who waits is told, nothing spins, and all start once the fault is gone."""
+    target, scene = PLACES[place]
+    world = clusters()
+    plant = Plant(target, lambda namespace: namespace in {"bad", "good"})
+    with plant.planted(world):
+        bad = scene(world)
+        others = arrive(world, "beside")
+        world.advance(2)
+        assert plant.hits, "the plant is never reached"
+        for each in (*bad, *others):
+            assert each.name in world.bound() or world.condition(each)[0] == "InternalError"
+        tried = plant.hits
+        world.advance(100)
+        assert plant.hits - tried < 500, "it is tried again and again"
+    world.advance(LONGEST_RETRY_S)
+    assert {each.name for each in others} <= world.bound().keys()
+    assert not any(group.aside for group in world.state.registry.groups.values())
+
+
+def test_hundreds_of_groups_that_raise_keep_nobody_waiting() -> None:
+    """I10: of 300 groups of one namespace a few are tried in a turn, and the others are decided in the first ones."""
+    world = clusters()
+    plant = Plant("core.cycle:decide", lambda namespace: namespace == "bad")
+    with plant.planted(world):
+        bad = [world.create(members(f"g{n}", 1, namespace="bad", priority=9)) for n in range(300)]
+        beside = arrive(world, "beside")
+        for _ in range(3):
+            world.turn()
+        world.answer()
+        assert {each.name for each in beside} <= world.bound().keys()
+        world.advance(1)
+        assert all(world.condition(each)[0] == "InternalError" for (each,) in bad)
+
+
+def test_a_fault_outside_of_any_step_is_found_by_halves() -> None:
+    """I10: of 40 groups the one without which the plan succeeds, whatever its place in the order."""
+    for place in (0, 1, 17, 38, 39):
+        world = clusters()
+        plant = Plant("core.cycle:Plan", lambda namespace: namespace == f"n{place}")  # noqa: B023
+        with plant.planted(world):
+            made = [world.create(members(f"g{n}", 1, gpus=0, cpu_milli=1, namespace=f"n{n}")) for n in range(40)]
+            world.advance(1)
+        waiting = world.pending()
+        assert waiting == {f"g{place}-0"}
+        assert world.condition(made[place][0])[0] == "InternalError"
+
+
+def test_a_fault_that_is_nobodys_pauses_planning() -> None:
+    """I10: attempts come after 1, 2, 4 s and so on, no group is blamed, and the first one that succeeds ends it."""
+    world = clusters()
+    pods = arrive(world, "g")
+    with patch.object(cycle, "Ledger", side_effect=PlantedError) as ledger:
+        world.advance(60)
+        assert len({fault.reference for fault in world.faults}) * ledger.call_count >= 5
+        assert len(world.faults) < 10
+        assert {fault.group for fault in world.faults} == {""}
+        assert world.state.bulkhead.pause.failures >= 3
+    world.advance(LONGEST_PAUSE_S)
+    assert {each.name for each in pods} <= world.bound().keys()
+    assert world.state.bulkhead.pause.fault is None
+
+
+def test_a_change_is_tried_at_once_and_time_ever_more_rarely() -> None:
+    """I10: a second after the last failure at the earliest; else after back-offs that double up to an hour."""
+    world = clusters()
+    plant = Plant("core.cycle:decide", lambda namespace: namespace == "bad")
+    with plant.planted(world):
+        (first, *_) = starts(world)
+        world.advance(100)
+        assert plant.hits == 7  # at 0, 1, 3, 7, 15, 31 and 63 s
+        world.update(first, priority=7)
+        world.advance(0)
+        assert plant.hits == 8
+        for priority in range(50):
+            world.update(first, priority=priority)
+            world.advance(0.01)
+        assert plant.hits == 8
+        world.advance(1)
+        assert plant.hits == 9
+        world.advance(20 * LONGEST_RETRY_S)
+        assert plant.hits < 40
+    world.update(first, priority=11)
+    world.advance(2)
+    assert "g-0" in world.bound()
+
+
+def test_a_group_that_is_set_aside_holds_and_promises_nothing() -> None:
+    """I10: its holds are free for others at once."""
+    world = clusters()
+    bad = holds(world)
+    world.advance(1)
+    assert world.held()
+    plant = Plant("core.cycle:decide", lambda namespace: namespace == "bad")
+    with plant.planted(world):
+        world.update(bad[0], priority=3)
+        world.advance(1)
+        assert not world.held()
+        world.create(members("other", 1, gpus=8, namespace="good"))
+        world.advance(1)
+        assert world.bound()["other-0"] == "a"
+
+
+def test_a_suspect_is_set_aside_before_it_is_planned() -> None:
+    """I10: neither a restart nor its return under the same name has it planned within the hour; others are."""
+    world = clusters()
+    world.state.bulkhead.suspect("bad/g")
+    plant = Plant("core.cycle:decide", lambda namespace: namespace == "bad")
+    with plant.planted(world):
+        bad = starts(world)
+        beside = arrive(world, "beside")
+        world.advance(10)
+        assert plant.hits == 0
+        assert world.state.bulkhead.is_suspect("bad/g")
+    assert {each.name for each in beside} <= world.bound().keys()
+    assert all(world.condition(each)[1].startswith(TOLD) for each in bad)
+    world.advance(LONGEST_RETRY_S)
+    assert {each.name for each in bad} <= world.bound().keys()
+    assert not world.state.bulkhead.is_suspect("bad/g")
+
+
+def test_no_fault_is_swallowed_where_nobody_hears() -> None:
+    """Simulations, tests and benchmarks fail with the exception itself."""
+    world = clusters()
+    world.has_faults = False
+    plant = Plant("core.cycle:decide", lambda namespace: True)
+    with plant.planted(world):
+        starts(world)
+        with pytest.raises(PlantedError):
+            world.advance(1)
+
+
+def test_a_kept_file_has_no_label_and_no_message_that_is_not_read(tmp_path: Path) -> None:
+    """As confidential as a snapshot: what nothing selects stays in the cluster, and files are few and private."""
+    world = clusters()
+    labels = {"team": "secret", "app": "selected"}
+    (each, *_) = world.create(pod("p", namespace="bad", labels=labels, rejection="quoted"))
+    world.say(Replaced(Service, (Service(namespace="bad", name="s", selector=frozenset({("app", "selected")})),)))
+    paths = []
+    for number in range(8):
+        fault = InternalFault(f"{number:04x}", FaultPlace.PLAN, "", "")
+        known = [*world.known(), *world.others.values()]
+        path = kept.keep(tmp_path / "kept", fault, known, SETTINGS, WALL)
+        assert path is not None
+        os.utime(path, ns=(number, number))
+        paths.append(path)
+    assert sorted((tmp_path / "kept").iterdir()) == paths[3:]
+    assert {path.stat().st_mode & 0o777 for path in paths[3:]} == {0o600}
+    text = gzip.decompress(paths[-1].read_bytes()).decode()
+    assert "selected" in text
+    assert "secret" not in text
+    assert "quoted" not in text
+    assert file.read(paths[-1]).decoded
+    assert each.name in text
