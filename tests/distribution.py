@@ -158,7 +158,7 @@ def check_image(folder: Path) -> None:
     if not image.endswith(f"@{digest}"):
         raise ReleaseError(f"{INSTALL} names {image}, but {ARCHIVE} has {digest}.")
     rendered = run(HELM, "template", "gangsched", folder / CHART_ARCHIVE, "--namespace", "gangsched-system")
-    if f"image: {image}" not in rendered:
+    if f'image: "{image}"' not in rendered:
         raise ReleaseError(f"{CHART_ARCHIVE} does not render the image {image}.")
 
 
