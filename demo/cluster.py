@@ -23,7 +23,7 @@ READY_WITHIN_S = 60.0
 
 @contextmanager
 def gangsched_on(plane: ControlPlane) -> Iterator[Daemon]:
-    """Install what manifests/install.yaml and manifests/visibility install, and run gangsched as a process."""
+    """Install what manifests/install.yaml installs, and run gangsched as a process."""
     api = Api.of(plane)
     # Koordinator's definition is left out, as in install.yaml: it would answer to `kubectl get podgroups`.
     apply_yaml(api, DEFINITION)

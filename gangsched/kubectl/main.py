@@ -175,7 +175,7 @@ def queue(
     ] = False,
     output: Form = Output.TEXT,
 ) -> int:
-    """List waiting gangs in queue order. Requires the gangs API (setting visibility_port of the scheduler)."""
+    """List waiting gangs in queue order; without the gangs API, oldest first."""
 
     from gangsched.kubectl.waiting import queue as ask
 

@@ -75,15 +75,18 @@ def test_the_defaults_are_the_manifests() -> None:
 
 
 def test_the_api_of_gangs_is_the_overlay() -> None:
-    """`visibility.enabled` gives what overlays/visibility does; a certificate of others takes away what makes one."""
-    chart = without_marks(rendered("--set", "visibility.enabled=true"))
-    overlay = without_marks(by_name(load_yaml(kustomized(ROOT / "overlays" / "visibility"))))
-    added = chart.keys() - rendered().keys()
-    assert added == overlay.keys() - by_name(load_yaml(INSTALL)).keys()
-    assert len(added) > 5
-    for name in (*added, ("Deployment", "gangsched")):
-        assert chart[name] == overlay[name], name
-    words = ("--set", "visibility.enabled=true", "--set", "visibility.certificateSecret=tls")
+    """Without `visibility.enabled` it is overlays/no-gangs-api; a certificate of others takes away what makes one."""
+    chart = rendered()
+    without = without_marks(rendered("--set", "visibility.enabled=false"))
+    overlay = without_marks(by_name(load_yaml(kustomized(ROOT / "overlays" / "no-gangs-api"))))
+    gone = chart.keys() - without.keys()
+    assert gone == by_name(load_yaml(INSTALL)).keys() - overlay.keys()
+    assert len(gone) > 5
+    for body in (without, overlay):
+        (container,) = body["Deployment", "gangsched"]["spec"]["template"]["spec"]["containers"]
+        assert not container.pop("env", [])
+    assert without["Deployment", "gangsched"] == overlay["Deployment", "gangsched"]
+    words = ("--set", "visibility.certificateSecret=tls")
     issued = rendered(*words, "--set", "visibility.annotations.cert-manager\\.io/inject-ca-from=ns/tls")
     gone = {(kind, "gangsched-visibility") for kind in ("Secret", "Role", "RoleBinding")}
     assert chart.keys() - issued.keys() == gone
@@ -159,7 +162,7 @@ def test_what_can_be_left_out_and_added() -> None:
     whole = rendered().keys()
     for word, gone in (
         ("admissionPolicy.enabled=false", {name for name in whole if name[0].startswith("ValidatingAdmission")}),
-        ("networkPolicy.enabled=false", {("NetworkPolicy", "gangsched")}),
+        ("networkPolicy.enabled=false", {("NetworkPolicy", f"gangsched{of}") for of in ("", "-visibility")}),
         ("priorityClass.create=false", {("PriorityClass", "gangsched")}),
         ("podDisruptionBudget.enabled=false", {("PodDisruptionBudget", "gangsched")}),
         ("replicas=1", {("PodDisruptionBudget", "gangsched")}),
@@ -210,7 +213,10 @@ def test_a_pods_values_reach_the_pod() -> None:
     assert container["resources"]["limits"] == {"memory": "4Gi"}
     assert container["resources"]["requests"] == {"cpu": "250m", "memory": "256Mi"}
     assert (spec["nodeSelector"], spec["priorityClassName"]) == ({"pool": "system"}, "high")
-    assert container["env"] == [{"name": "HTTPS_PROXY", "value": "http://proxy"}]
+    assert container["env"] == [
+        {"name": "GANGSCHED_VISIBILITY_PORT", "value": "8443"},
+        {"name": "HTTPS_PROXY", "value": "http://proxy"},
+    ]
     assert template["metadata"]["labels"] == {OF_OURS: "gangsched", "team": "ml"}
     assert template["metadata"]["annotations"]["note"] == "x"
     egress = objects["NetworkPolicy", "gangsched"]["spec"]["egress"][0]

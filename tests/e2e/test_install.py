@@ -105,20 +105,19 @@ def overlay(name: str) -> list[str]:
 
 def without(name: str) -> list[str]:
     """What uninstalls an overlay."""
-    return [f"kubectl delete -k overlays/{name} -l {SPARED} --wait=false"]
+    return [UNINSTALL_BY_KUBECTL[0], f"kubectl delete -k overlays/{name} -l {SPARED} --wait=false"]
 
 
-GANGS = "--set visibility.enabled=true"
-"""With the API of gangs, which nobody serves here: the chart must be gone nevertheless."""
 WAYS: dict[str, tuple[list[str], list[str], list[str]]] = {
     "no-definitions": (overlay("no-definitions"), overlay("no-definitions"), without("no-definitions")),
-    "helm": ([f"{BY_HELM[0]} {GANGS}"], [UPGRADE_BY_HELM[0], f"{UPGRADE_BY_HELM[1]} {GANGS}"], UNINSTALL_BY_HELM),
+    "helm": (BY_HELM, UPGRADE_BY_HELM, UNINSTALL_BY_HELM),
     "kubectl": (BY_KUBECTL, UPGRADE_BY_KUBECTL, UNINSTALL_BY_KUBECTL),
-    "visibility": (overlay("visibility"), overlay("visibility"), [UNINSTALL_BY_KUBECTL[0], *without("visibility")]),
+    "no-gangs-api": (overlay("no-gangs-api"), overlay("no-gangs-api"), without("no-gangs-api")),
     "single": (overlay("single"), overlay("single"), without("single")),
     "monitoring": (overlay("monitoring"), overlay("monitoring"), without("monitoring")),
 }
-"""What is typed to install, to install again and to uninstall. The one without definitions is first, for these stay;
+"""What is typed to install, to install again and to uninstall. Nobody serves the API of gangs here, and it must be gone
+nevertheless. The one without definitions is first, for these stay;
 Helm's is the next, so that kubectl has a definition to upgrade that Helm installed."""
 
 
@@ -126,8 +125,9 @@ def sent_by(way: str) -> list[Object]:
     """The objects that are sent. That the chart has those of install.yaml is seen in test_chart.py."""
     if way == "kubectl":
         return load_yaml(INSTALL)
-    documents = load_yaml(kustomized(ROOT / "overlays" / ("visibility" if way == "helm" else way)))
-    return [body for body in documents if way != "helm" or body["kind"] != "Namespace"]
+    if way == "helm":
+        return [body for body in load_yaml(INSTALL) if body["kind"] != "Namespace"]
+    return load_yaml(kustomized(ROOT / "overlays" / way))
 
 
 @pytest.mark.parametrize("way", WAYS)

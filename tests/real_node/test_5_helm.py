@@ -29,13 +29,13 @@ def test_helm(stage: Stage) -> None:
     with step("uninstall what kubectl installed"):
         stage.cluster.kubectl("delete", "apiservice", "v1alpha1.visibility.gangsched.dev", "--ignore-not-found")
         spared = ("-l", "app.kubernetes.io/component!=definition")
-        stage.cluster.kubectl("delete", "-k", ROOT / "overlays/visibility", "--ignore-not-found", *spared)
+        stage.cluster.kubectl("delete", "-f", ROOT / "manifests/install.yaml", "--ignore-not-found", *spared)
         stage.apply(*gang("between", 2))
     with step("helm upgrade --install --wait"):
         helm(stage, *INSTALL, *WAIT)
         stage.until(lambda: len(stage.running("between-")) == 2, "the gang that waited")
-    with step("helm upgrade with another setting and the API of gangs"):
-        other = ("--set", "settings.log_format=console", "--set", "visibility.enabled=true")
+    with step("helm upgrade with another setting and without the API of gangs"):
+        other = ("--set", "settings.log_format=console", "--set", "visibility.enabled=false")
         helm(stage, *INSTALL, *WAIT, *other)
         stage.apply(*gang("upgraded", 2))
         stage.until(lambda: len(stage.running("upgraded-")) == 2, "a gang after the upgrade")

@@ -46,7 +46,7 @@ class Identity:
             return self._read(self._directory)
         answer = await self._calls("GET", self._path)
         if not answer.is_ok:
-            hint = "apply manifests/visibility" if answer.status in {403, 404} else "it is asked for again"
+            hint = "apply manifests/visibility/secret.yaml" if answer.status in {403, 404} else "it is asked for again"
             self._warn(f"The Secret {self._path} cannot be read (status {answer.status}): {hint}.")
             return None
         serving, now = _read(answer.body), utc(self._wall_s())

@@ -138,7 +138,7 @@ async def test_missing_rights_and_objects_are_told() -> None:
     assert cluster.writes == []
     del cluster.objects[SECRET]
     assert await cluster.identity().look() is None
-    assert "apply manifests/visibility" in cluster.warnings[-1]
+    assert "apply manifests/visibility/secret.yaml" in cluster.warnings[-1]
 
 
 def test_a_certificate_is_for_its_names_only() -> None:
