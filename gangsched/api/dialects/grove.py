@@ -29,7 +29,6 @@ PHASES: Final = {
     "Unknown": "Pending",
 }
 """Grove's phase for each of ours."""
-SINGLY: Final = "gangsched starts the pods of a podgroup without a minimum one by one: set its minReplicas"
 
 
 class GroveSpec(DialectSpec):
@@ -48,14 +47,13 @@ class GroveSpec(DialectSpec):
         without effect are reported only in the first part.
         """
         minimums, invalid = self._minimums(where)
-        unsupported: list[str] = []
         not_used: list[str] = []
         whole = _levels(self.topology_constraint, f"topologyConstraint of {where}", invalid)
         of_parts = {
             name: _levels(of, f"topologyConstraint of podgroup {name} of {where}", invalid)
             for name, (_, of) in minimums.items()
         }
-        together = self._add_configs(where, minimums, whole, of_parts, invalid, unsupported)
+        together = self._add_configs(where, minimums, whole, of_parts, invalid)
         if self.priority_class_name:
             name = quoted(self.priority_class_name)
             not_used.append(
@@ -65,18 +63,19 @@ class GroveSpec(DialectSpec):
             not_used.append(
                 f"reuseReservationRef of {where} is not used: gangsched does not reuse the room of another PodGang"
             )
-        # A podgroup without a minimum is not waited for, nor does it wait.
-        number = sum(minimum != 0 for minimum, _ in minimums.values())
-        # A tree only where several podgroups wait for each other.
-        root = pod_group.name if number > 1 else ""
-        parents = {name: f"{root}.together-{n}" for n, (names, _) in enumerate(together) for name in names}
-        common = replace(
-            pod_group, of_object=pod_group.name, unsupported=tuple(unsupported), invalid=tuple(invalid), speaks=False
-        )
+        beside = {name: n for n, (names, _) in enumerate(together) for name in names}
+        # A podgroup without a minimum is in the tree only where it must share a domain with others.
+        children = {
+            name for name, (minimum, _) in minimums.items() if minimum != 0 or whole["required"] or name in beside
+        }
+        # A tree only where several podgroups wait for each other, or share a domain.
+        root = pod_group.name if len(children) > 1 else ""
+        parents = {name: f"{root}.together-{n}" for name, n in beside.items()}
+        common = replace(pod_group, of_object=pod_group.name, invalid=tuple(invalid), speaks=False)
         parts: list[PodGroup] = []
         for name in sorted(minimums, key=lambda each: (minimums[each][0] == 0, each)):
             minimum, own = minimums[name][0], of_parts[name]
-            is_child = minimum != 0 and bool(root)
+            is_child = name in children and bool(root)
             stated = {keys.PARENT[0]: parents.get(name, root)} if is_child else {}
             if preferred := [*own["preferred"], *whole["preferred"]]:
                 stated[keys.PREFERRED_TOPOLOGY[0]] = preferred[0]
@@ -101,7 +100,7 @@ class GroveSpec(DialectSpec):
                 tree_topology=_sorted(whole["required"]),
             )
             parts.append(part)
-        return replace(pod_group, unsupported=tuple(unsupported), invalid=tuple(invalid), parts=tuple(parts))
+        return replace(pod_group, invalid=tuple(invalid), parts=tuple(parts))
 
     def _add_configs(
         self,
@@ -110,7 +109,6 @@ class GroveSpec(DialectSpec):
         whole: dict[str, list[str]],
         of_parts: Mapping[str, dict[str, list[str]]],
         invalid: list[str],
-        unsupported: list[str],
     ) -> list[tuple[list[str], list[str]]]:
         """Add the levels of each topologyConstraintGroupConfig to those of its only podgroup, or of the whole gang.
         Return the podgroups of each other one that requires levels, and these.
@@ -144,8 +142,6 @@ class GroveSpec(DialectSpec):
                 for name in names:
                     of_parts[name]["preferred"] += levels["preferred"]
                 together.append((names, levels["required"]))
-                if singly := [name for name in names if minimums[name][0] == 0]:
-                    unsupported.append(f"{field} requires one domain for podgroup {singly[0]} and others: {SINGLY}")
         return together
 
     def _minimums(self, where: str) -> tuple[dict[str, tuple[int | None, Any]], list[str]]:

@@ -99,21 +99,32 @@ def test_defaults_and_unknown_fields_ask_for_nothing(spec: dict[str, Any]) -> No
     assert [part.not_used for part in whole.parts] == [(), ()]
 
 
-@pytest.mark.parametrize(
-    ("podgroups", "spec", "said"),
-    [
-        (
-            [podgroup("a"), podgroup("b"), podgroup("c", 0)],
-            {"topologyConstraintGroupConfigs": [config(["a", "c"], RACK)]},
-            f"{CONFIGS} requires one domain for podgroup c and others: gangsched starts the pods of a podgroup without",
-        )
-    ],
-)
-def test_what_cannot_be_honoured_refuses_every_part(podgroups: list[Any], spec: dict[str, Any], said: str) -> None:
-    """A2: the sentence names the field."""
-    whole = read(*podgroups, **spec)
-    assert {part.unsupported for part in whole.parts} == {whole.unsupported}
-    assert whole.unsupported[0].startswith(said)
+def test_a_podgroup_without_a_minimum_shares_the_required_domain() -> None:
+    """I9: it is in the tree where a level binds it, of the whole or of a config; elsewhere its pods start alone."""
+    entries = (podgroup("a"), podgroup("b"), podgroup("c", 0))
+    whole = read(*entries, topologyConstraint=pack(ZONE))
+    assert {dict(part.gang_metadata)[keys.PARENT[0]] for part in whole.parts} == {"svc"}
+    assert {part.tree_topology for part in whole.parts} == {(ZONE,)}
+    some = read(*entries, topologyConstraintGroupConfigs=[config(["a", "c"], RACK)])
+    parents = {part.name: dict(part.gang_metadata).get(keys.PARENT[0], "") for part in some.parts}
+    assert parents == {"a": "svc.together-0", "b": "svc", "c": "svc.together-0", "svc.together-0": "svc"}
+    alone = read(*entries)
+    assert [keys.PARENT[0] in dict(part.gang_metadata) for part in alone.parts] == [True, True, False]
+
+
+@pytest.mark.parametrize("number", [1, 2], ids=["one minimum", "two minimums"])
+def test_pods_without_a_minimum_start_in_the_domain_of_the_whole(number: int) -> None:
+    """I9: after all minimums, and nowhere else; with one podgroup that has a minimum as with several."""
+    world = World(*(node(f"n{index}", 2, labels={RACK: f"r{index % 2}"}) for index in range(4)))
+    names = ["a", "b"][:number]
+    world.declare(read(*(podgroup(name, 1) for name in names), podgroup("c", 0), topologyConstraint=pack(RACK)))
+    world.create(clique("c", 6))
+    assert world.advance(2).bound() == {}
+    world.create(*(clique(name, 1) for name in names))
+    world.advance(2)
+    assert len(world.bound()) == 4
+    assert {*names} <= {name.partition("-")[0] for name in world.bound()}
+    assert len({world.nodes[at].labels[RACK] for at in world.bound().values()}) == 1
 
 
 @pytest.mark.parametrize(
@@ -316,13 +327,12 @@ def test_a_podgroup_that_goes_is_missed_and_one_that_comes_is_awaited() -> None:
 def test_refused_parts_wait_and_the_object_says_why() -> None:
     """A2: none of its gangs starts."""
     world = World(node("a", 8))
-    configs = [config(["a", "c"], RACK)]
-    world.declare(read(podgroup("a"), podgroup("b"), podgroup("c", 0), topologyConstraintGroupConfigs=configs))
+    world.declare(read(podgroup("a"), podgroup("b"), topologyConstraintGroupConfigs=[config(["a", "x"], RACK)]))
     pods = world.create(clique("a", 1), clique("b", 1))
     world.settle().told()
     assert world.bound() == {}
-    assert {world.condition(each)[0] for each in pods} == {"Unsupported"}
-    assert scheduled(world) == ("False", "Unsupported")
+    assert {world.condition(each)[0] for each in pods} == {"InvalidGang"}
+    assert scheduled(world) == ("False", "InvalidGang")
 
 
 def test_a_kind_that_may_not_be_read_is_told() -> None:
