@@ -55,7 +55,7 @@ def one_nonstrict_gang_makes_the_group_nonstrict(_: Any) -> Any:
     return property(lambda group: all(gang.mode is Mode.STRICT for gang in group.gangs))
 
 
-@bug("B1", "core.cycle:_round", "unit/core/test_rounds.py")
+@bug("B1", "core.decision:_round", "unit/core/test_rounds.py")
 def members_above_the_minimum_are_left_behind(decide: Any) -> Any:
     def least(group: Any, gangs: Any, *rest: Any) -> Any:
         verdict = decide(group, gangs, *rest)
@@ -256,7 +256,7 @@ def members_that_an_exact_search_left_over_are_lost(completed: Any) -> Any:
     return least
 
 
-@bug("Q3", "core.cycle:in_domains", "unit/state/queueing/test_queue.py")
+@bug("Q3", "core.decision:in_domains", "unit/state/queueing/test_queue.py")
 def gangs_of_one_domain_are_woken_by_room_anywhere(_: Any) -> Any:
     return lambda needs, group, ledger: tuple(needs)
 

@@ -22,7 +22,7 @@ def a_start_chooses_among_all_members(_: Any) -> Any:
     return lambda self, gang: gang.pending
 
 
-@bug("I9", "core.cycle:_with_first", "properties/test_half_starts.py")
+@bug("I9", "core.decision:_with_first", "properties/test_half_starts.py")
 def a_gang_without_a_minimum_chooses_no_domain(_: Any) -> Any:
     return lambda gang, group: gang
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from gangsched.core import permit, rounds
-from gangsched.core.cycle import decide, plan
+from gangsched.core.cycle import plan
+from gangsched.core.decision import decide
 from gangsched.core.reserve import Ledger
 from gangsched.model.gang import Gang, Group, MatchPolicy, Mode
 from gangsched.model.objects import Node, Pod

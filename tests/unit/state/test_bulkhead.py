@@ -115,10 +115,10 @@ PLACES: dict[str, tuple[str, Scene]] = {
     "the minimum of a tree": ("core.tree_choices:needed", is_a_tree),
     "follow a changed group": ("state.holds:Holds.follow", starts),
     "the order of the queue": ("core.cycle:group_key", starts),
-    "release": ("core.cycle:_end_holds", starts),
+    "release": ("core.decision:_end_holds", starts),
     "refuse": ("core.pre_filter:refusals", starts),
     "arithmetic": ("core.pre_filter:arithmetic", starts),
-    "decide": ("core.cycle:decide", starts),
+    "decide": ("core.decision:decide", starts),
     "a round": ("core.rounds:run_round", starts),
     "filter": ("core.reserve:room", starts),
     "score": ("core.score:choose", starts),
@@ -131,8 +131,8 @@ PLACES: dict[str, tuple[str, Scene]] = {
     "stand": ("core.reservations.standing:Standing.turn", waits),
     "a new reservation": ("core.reservations.new_reservation:find_time", waits),
     "devices": ("core.devices.device_use:DeviceUse.solve", claims_devices),
-    "chosen devices": ("core.cycle:with_devices", claims_devices),
-    "work for members to come": ("core.cycle:Plan", starts),
+    "chosen devices": ("core.extensions:with_devices", claims_devices),
+    "work for members to come": ("core.pipeline:Plan", starts),
     "commit": ("state.committer:Committer.commit", starts),
     "commit a bind": ("state.committer:Committer._bind", starts),
     "halfway through a commit": ("state.committer:Committer._after", starts),
@@ -220,7 +220,7 @@ def test_a_fault_of_all_groups_ends_with_its_cause(place: str) -> None:
 def test_hundreds_of_groups_that_raise_keep_nobody_waiting() -> None:
     """I10: of 300 groups of one namespace a few are tried in a turn, and the others are decided in the first ones."""
     world = clusters()
-    plant = Plant("core.cycle:decide", lambda namespace: namespace == "bad")
+    plant = Plant("core.decision:decide", lambda namespace: namespace == "bad")
     with plant.planted(world):
         bad = [world.create(members(f"g{n}", 1, namespace="bad", priority=9)) for n in range(300)]
         beside = arrive(world, "beside")
@@ -236,7 +236,7 @@ def test_a_fault_outside_of_any_step_is_found_by_halves() -> None:
     """I10: of 40 groups the one without which the plan succeeds, whatever its place in the order."""
     for place in (0, 1, 17, 38, 39):
         world = clusters()
-        plant = Plant("core.cycle:Plan", lambda namespace: namespace == f"n{place}")  # noqa: B023
+        plant = Plant("core.pipeline:Plan", lambda namespace: namespace == f"n{place}")  # noqa: B023
         with plant.planted(world):
             made = [world.create(members(f"g{n}", 1, gpus=0, cpu_milli=1, namespace=f"n{n}")) for n in range(40)]
             world.advance(1)
@@ -263,7 +263,7 @@ def test_a_fault_that_is_nobodys_pauses_planning() -> None:
 def test_a_change_is_tried_at_once_and_time_ever_more_rarely() -> None:
     """I10: a second after the last failure at the earliest; else after back-offs that double up to an hour."""
     world = clusters()
-    plant = Plant("core.cycle:decide", lambda namespace: namespace == "bad")
+    plant = Plant("core.decision:decide", lambda namespace: namespace == "bad")
     with plant.planted(world):
         (first, *_) = starts(world)
         world.advance(100)
@@ -290,7 +290,7 @@ def test_a_group_that_is_set_aside_holds_and_promises_nothing() -> None:
     bad = holds(world)
     world.advance(1)
     assert world.held()
-    plant = Plant("core.cycle:decide", lambda namespace: namespace == "bad")
+    plant = Plant("core.decision:decide", lambda namespace: namespace == "bad")
     with plant.planted(world):
         world.update(bad[0], priority=3)
         world.advance(1)
@@ -304,7 +304,7 @@ def test_a_suspect_is_set_aside_before_it_is_planned() -> None:
     """I10: neither a restart nor its return under the same name has it planned within the hour; others are."""
     world = clusters()
     world.state.bulkhead.suspect("bad/g")
-    plant = Plant("core.cycle:decide", lambda namespace: namespace == "bad")
+    plant = Plant("core.decision:decide", lambda namespace: namespace == "bad")
     with plant.planted(world):
         bad = starts(world)
         beside = arrive(world, "beside")
@@ -322,7 +322,7 @@ def test_no_fault_is_swallowed_where_nobody_hears() -> None:
     """Simulations, tests and benchmarks fail with the exception itself."""
     world = clusters()
     world.has_faults = False
-    plant = Plant("core.cycle:decide", lambda namespace: True)
+    plant = Plant("core.decision:decide", lambda namespace: True)
     with plant.planted(world):
         starts(world)
         with pytest.raises(PlantedError):

@@ -7,7 +7,7 @@ from math import inf
 
 import numpy as np
 
-from gangsched.core.cycle import decide
+from gangsched.core.decision import decide
 from gangsched.core.preemption.attempt import Attempt, Found
 from gangsched.core.preemption.columns import RunningColumns
 from gangsched.core.preemption.preemptor import preemptor_of

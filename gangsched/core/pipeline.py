@@ -1,0 +1,162 @@
+"""The pipeline of a plan: its steps, in their order, for every group of the queue.
+
+Invariant: groups are decided in queue order, and a refused group never blocks a group behind it (semantics Q4); each
+group can use the room that the groups before it left. Nominations, devices, reservations, members to come and
+preemption are extensions (`core.plan_extension`), which this module does not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from gangsched.core import post_filter
+from gangsched.core.decision import Decider
+from gangsched.core.plan_extension import PlanExtension, RoomMaker
+from gangsched.core.plan_queue import PlanQueue
+from gangsched.core.queue_sort import in_turns
+from gangsched.core.reserve import Ledger
+from gangsched.model.gang import Group
+from gangsched.model.plan import Plan, Unfinished, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits of one plan. They count work instead of reading a clock, so the event loop never stalls and results are
+    reproducible (decisions 8 and 47).
+
+    `work` is in units of `core.work`, each about a microsecond.
+    """
+
+    groups: int = 400
+    pods: int = 5_000
+    work: int = 25_000
+
+
+@dataclass(eq=False)
+class Pipeline:
+    """One plan. `run` is called once; it executes the numbered steps of `core.cycle`."""
+
+    #: All groups, in the order of the queue (Q1).
+    ordered: Sequence[Group]
+    #: Those to be decided, in the same order; of trees, the gangs that their minimum needs.
+    ready: list[Group]
+    decider: Decider
+    room_maker: RoomMaker
+    extensions: Sequence[PlanExtension]
+    limits: Limits
+    #: Ids of groups that were decided earlier in the pass over the queue, which go last (Q4); None in its first plan.
+    served: Set[str] | None
+    unfinished: Unfinished | None
+    verdicts: dict[str, Verdict] = field(default_factory=dict)
+    #: Placements that were tried.
+    tried: int = 0
+
+    @property
+    def ledger(self) -> Ledger:
+        """The room of this plan."""
+        return self.decider.ledger
+
+    def run(self) -> Plan:
+        """Decide the groups; the plan has a verdict for each that was decided."""
+        self._sort()
+        for extension in self.extensions:
+            extension.begin()
+
+        queue = PlanQueue(self.ready, self.unfinished, self.ledger, self.limits.work)
+        for group in self._in_turn(queue):
+            self._decide(group, queue)
+
+        left = tuple(group.id for group in self.ready if group.id not in self.verdicts)
+        again = self._break_deadlocks(queue)
+
+        plan = Plan(
+            tuple(self.verdicts.values()),
+            left,
+            pods_tried=self.tried,
+            again=again,
+            begun=queue.begun & {*left},
+            unfinished=queue.unfinished,
+        )
+        for extension in self.extensions:
+            plan = extension.finish(plan)
+        return replace(plan, work=self.ledger.work.used)
+
+    # --- step 1: QueueSort ------------------------------------------------------------------------------------------
+
+    def _sort(self) -> None:
+        for extension in self.extensions:
+            extension.sort(self.ready)
+
+        if self.served is not None:
+            self.ready = in_turns(self.ready, self.served)
+
+    def _in_turn(self, queue: PlanQueue) -> Iterator[Group]:
+        """Yield the groups that this plan decides, at least one."""
+        for group in queue:
+            # The next plan decides the rest, so that no group is refused because the work is used up.
+            is_full = len(self.verdicts) >= self.limits.groups or self.tried >= self.limits.pods
+            if (is_full or self.room_maker.is_full) and queue.end(group):
+                continue
+
+            # It may have been decided with one before it, as when it gave up its holds.
+            if group.id not in self.verdicts:
+                yield group
+
+    # --- steps 2 to 7: one group ------------------------------------------------------------------------------------
+
+    def _decide(self, group: Group, queue: PlanQueue) -> None:
+        """Decide one group, with all that follows before the groups behind it see the room."""
+        self.decider.at_work.group = group.id
+        for extension in self.extensions:
+            extension.before(group)
+
+        behind = partial(self._behind, queue)
+        make_room = partial(self.room_maker.make_room, group, verdicts=self.verdicts, behind=behind)
+        verdicts = queue.decide(group, self.decider, make_room, self.room_maker.put_off)
+        queue.shorten(self.room_maker.take_unpaid())
+
+        if verdicts:
+            self._reserve(group, verdicts)
+        self.decider.at_work.group = ""
+
+    def _reserve(self, group: Group, verdicts: Mapping[str, Verdict]) -> None:
+        """Step 7: what the verdicts keep from the groups behind."""
+        self.verdicts |= verdicts
+        round_ = self.verdicts[group.id].round
+        self.tried += round_.attempted if round_ else 1
+
+        for decided in (group, *self.room_maker.alike):
+            for extension in self.extensions:
+                self.verdicts[decided.id] = extension.reserve(decided, self.verdicts[decided.id])
+
+    def _behind(self, queue: PlanQueue, most: int) -> Sequence[Group]:
+        """The groups that the plan would decide next: `most` of them, and no more than it may still decide."""
+        allowed = self.limits.groups - len(self.verdicts) - 1
+        return [group for group in queue.behind(min(most, allowed)) if group.id not in self.verdicts]
+
+    # --- step 8: PostFilter -----------------------------------------------------------------------------------------
+
+    def _break_deadlocks(self, queue: PlanQueue) -> frozenset[str]:
+        """Let groups yield their holds, whatever the limits; return the groups to decide again.
+
+        If no group yields, room is made for those that hold some.
+        """
+        again = post_filter.unsettled(self.ordered, self.verdicts, self.ledger.table)
+        # Whatever their turn: a group that is decided early may take the room that a later one holds.
+        holders = [group for group in self.ordered if group.holds]
+
+        find = partial(post_filter.yield_holds, self.ordered, holders, self.verdicts, self.ledger, self.decider)
+        yielded = queue.beyond(find) or {}
+        self.verdicts |= yielded
+
+        if not yielded:
+            verdicts, put_off = self.room_maker.make_room_for_holders(self.ordered, self.verdicts, queue, but=again)
+            self.verdicts |= verdicts
+            again |= put_off
+
+        # What is released comes before what takes its room.
+        released = yielded | self.room_maker.releases()
+        self.verdicts = released | self.verdicts | released
+        return again

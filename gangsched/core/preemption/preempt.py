@@ -1,0 +1,105 @@
+"""Preemption as a step of the pipeline: which groups may preempt, and when in a plan.
+
+Invariant: Strict groups preempt in their turn; NonStrict ones after all groups, if none of them yields its holds (V15).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping, Sequence
+from functools import partial
+
+from gangsched.core import post_filter
+from gangsched.core.decision import Decider
+from gangsched.core.plan_extension import Behind, RoomMaker
+from gangsched.core.plan_queue import PlanQueue
+from gangsched.core.preemption.columns import PodTableCache
+from gangsched.core.preemption.plan_preemptions import PlanPreemptions, not_done
+from gangsched.model.gang import Group
+from gangsched.model.plan import Verdict
+from gangsched.model.preemption import Obstacle, PreemptionInput
+
+
+def room_maker_of(
+    preempting: PreemptionInput | None, decider: Decider, ordered: Sequence[Group], cache: PodTableCache
+) -> RoomMaker:
+    """The preemption of one plan; `ordered` are all of its groups. One that never preempts if preemption is off."""
+    preemptions = PlanPreemptions.of(preempting, decider.ledger, decider.now_s, decider, cache)
+    if preemptions is None:
+        return RoomMaker()
+    return Preempt(preemptions, decider, ordered)
+
+
+class Preempt(RoomMaker):
+    """Evicts pods of lower priority, or lets groups of lower priority release their holds."""
+
+    def __init__(self, preemptions: PlanPreemptions, decider: Decider, ordered: Sequence[Group]) -> None:
+        self._preemptions = preemptions
+        self._decider = decider
+        # Whatever their turn: a group that is decided early may take the room that a later one holds.
+        self._holders = [group for group in ordered if group.holds]
+
+    @property
+    def is_full(self) -> bool:
+        """Whether this plan has made as many preemptions as it may."""
+        return self._preemptions.is_full
+
+    def make_room(
+        self, group: Group, verdict: Verdict, verdicts: Mapping[str, Verdict], behind: Behind
+    ) -> dict[str, Verdict]:
+        """Let a Strict group preempt; a NonStrict one may still get the holds of others (step 8)."""
+        self.alike = ()
+        if not group.strict:
+            return {group.id: verdict}
+
+        holding: Sequence[Group] = ()
+        if self._holders:
+            holding = post_filter.still_holding(self._holders, {**verdicts, group.id: verdict})
+
+        decided = self._preemptions.turn(group, verdict, holding, behind)
+        self.alike = self._preemptions.alike
+        return decided
+
+    def put_off(self, group: Group, verdict: Verdict, obstacle: Obstacle) -> Verdict:
+        """The verdict on a group for which no victims were looked for."""
+        return not_done(group, verdict, obstacle)
+
+    def take_unpaid(self) -> int:
+        """Units beyond the group's share, since the last call."""
+        unpaid = self._preemptions.unpaid
+        self._preemptions.unpaid = 0
+        return unpaid
+
+    def make_room_for_holders(
+        self, ordered: Sequence[Group], verdicts: Mapping[str, Verdict], queue: PlanQueue, *, but: Container[str]
+    ) -> tuple[dict[str, Verdict], frozenset[str]]:
+        """Let NonStrict groups preempt. Not those in `but`: others may yield to them in the next plan.
+
+        The groups to decide again are those for which the work of this plan did not suffice. They are fewer than this
+        plan decided, so that plans end.
+        """
+        made: dict[str, Verdict] = {}
+        put_off: list[Group] = []
+        ledger = self._decider.ledger
+
+        for group in ordered:
+            if group.id not in verdicts or group.strict or group.id in made or group.id in but:
+                continue
+
+            ledger.respect_nominations(group.lowest_priority, but=group.id)
+            holders = post_filter.still_holding(ordered, {**verdicts, **made})
+            decided = queue.beyond(partial(self._preemptions.turn, group, verdicts[group.id], holders))
+            if decided is None:
+                put_off.append(group)
+            else:
+                made |= decided
+
+        # Without this, the next plan would put off the same groups again, and the pass would never end.
+        if put_off and len(put_off) == len(verdicts):
+            first = put_off.pop(0)
+            made[first.id] = not_done(first, verdicts[first.id], Obstacle.TOO_MUCH_WORK)
+
+        return made, frozenset(group.id for group in put_off)
+
+    def releases(self) -> dict[str, Verdict]:
+        """The verdicts of groups that released their holds for others."""
+        return self._preemptions.gave
