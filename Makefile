@@ -41,7 +41,7 @@ $(UV):
 
 install: .venv/.installed ## Install the project, editable, with its tools into .venv from uv.lock
 
-control-plane: ## Build etcd, kube-apiserver, -controller-manager, -scheduler, kwok, kubectl and helm into .cache (once); VERSION=1.37
+control-plane: ## Build etcd, kube-apiserver, -controller-manager, -scheduler, kwok, kubectl and helm into .cache (once); VERSION=1.32 to 1.35 or 1.37
 	@hack/ensure-python.sh $(PYTHON)
 	@$(PYTHON) hack/control-plane/build.py $(if $(VERSION),--version '$(VERSION)')
 
@@ -113,6 +113,10 @@ parity-devices: install control-plane ## Compare single pods with ResourceClaims
 next-release: install control-plane ## CompositePodGroups on an API server of Kubernetes 1.37, the only release that has them
 	@$(PYTHON) hack/control-plane/build.py --version 1.37 etcd kube-apiserver
 	@$(RUN)pytest -q tests/next_release
+
+.PHONY: support-matrix
+support-matrix: install control-plane ## Install, start, refuse and preempt on each release that is built, as a table in docs/install.md; RELEASES="1.35 1.36"
+	@$(RUN)python -m tests.support_matrix $(RELEASES)
 
 .PHONY: conformance
 conformance: install control-plane ## Kubernetes' own specs of scheduling, with gangsched and with kube-scheduler; SIDE=gangsched FOCUS=regex TABLE=1

@@ -33,7 +33,7 @@ CACHE = HERE.parents[1] / ".cache" / "control-plane"
 LOG = CACHE / "build.log"
 
 #: Releases of Kubernetes beside the one of `kubernetes/go.mod`; each has its `kubernetes-RELEASE/go.mod`.
-OTHER_RELEASES = ("1.37",)
+OTHER_RELEASES = ("1.32", "1.33", "1.34", "1.35", "1.37")
 KUBERNETES_MODULE = "k8s.io/kubernetes"
 
 #: The Go toolchain from PyPI, for machines whose own `go` is missing or older than the go.mod files ask for.
@@ -168,11 +168,14 @@ def targets(release: str = "") -> tuple[Target, ...]:
 
 
 def on_demand(release: str = "") -> tuple[Target, ...]:
-    """What is built only by name: of another release, its own end-to-end specs of scheduling."""
+    """What is built only by name: of another release, its own end-to-end specs of scheduling, if it has them."""
     if not release:
         return ON_DEMAND
-    module = f"gangsched.dev/hack/control-plane/kubernetes-{release}"
-    return (Target("e2e", f"kubernetes-{release}", KUBERNETES_MODULE, f"{module}/e2e", release),)
+    folder = f"kubernetes-{release}"
+    if not (HERE / folder / "e2e").is_dir():
+        return ()
+    module = f"gangsched.dev/hack/control-plane/{folder}"
+    return (Target("e2e", folder, KUBERNETES_MODULE, f"{module}/e2e", release),)
 
 
 def read_mod(folder: str) -> str:

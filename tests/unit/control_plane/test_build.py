@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -107,6 +108,17 @@ def test_another_release_is_built_beside_the_first(
     monkeypatch.setattr(sys, "argv", ["build.py", "--version", "1.37", "helm"])
     with pytest.raises(SystemExit):  # what is of no release of Kubernetes has no second one
         build.main()
+
+
+def test_each_release_is_of_its_minor(build: ModuleType) -> None:
+    """Its go.mod pins that minor, and every staging module to the twin release."""
+    for release in build.OTHER_RELEASES:
+        (apiserver,) = [target for target in build.targets(release) if target.name == "kube-apiserver"]
+        assert apiserver.version.startswith(f"v{release}.")
+        twin = apiserver.version.replace("v1.", "v0.", 1)
+        pinned = re.findall(r"=> (k8s\.io/\S+) (v\S+)", build.read_mod(apiserver.folder))
+        assert len(pinned) > 25
+        assert {version for _, version in pinned} == {twin}
 
 
 def test_a_program_of_ours_is_built_again_when_its_source_changes(
