@@ -14,12 +14,13 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any, Final, TypeVar
 
-from gangsched.core.messages.failing import internal_error
+from gangsched.core.messages.failing import UNKNOWN, internal_error
 from gangsched.model.fault import AtWork, FaultPlace, InternalFault, UnverifiedError, fault_of
 from gangsched.model.gang import Gang, Group, Refusal
 from gangsched.model.objects import Pod
 from gangsched.model.plan import Verdict
 from gangsched.model.protocol import Action
+from gangsched.model.reasons import Reason
 from gangsched.model.reservation import Reserved
 from gangsched.state.gangs import GangRecord
 from gangsched.state.group_record import Aside, GroupRecord
@@ -224,9 +225,12 @@ class Bulkhead:
         self.queue.forgive(group.id)
         return True
 
-    def decided(self, group: GroupRecord) -> None:
-        """A plan decided the group: it is like any other again."""
-        if group.aside is not None:
+    def decided(self, group: GroupRecord, verdict: Verdict | None, now_s: float) -> None:
+        """A plan decided the group, or nothing of it waits: it is like any other again, unless it could not be read."""
+        if verdict is not None and verdict.reason is Reason.INTERNAL_ERROR:
+            group.aside = group.aside or Aside(UNKNOWN, now_s, now_s + FIRST_RETRY_S)
+            self._retries.set(group.id, max(group.aside.retry_s, now_s + FIRST_RETRY_S))
+        elif group.aside is not None:
             group.aside = None
             self._retries.drop(group.id)
 

@@ -7,7 +7,7 @@ Only `refresh` rebuilds what changed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import count, islice, takewhile
 from math import inf
@@ -278,6 +278,10 @@ class Registry:
                 continue
             if gang_id not in self._views:
                 regroup.add(gang_id)
+            group = self.groups.get(self.group_of.get(gang_id, ""))
+            # Its group may be one that could not be formed, and the change may be what mends that (I10).
+            if group is not None and group.aside is not None and group.aside.seen is not None:
+                regroup.add(gang_id)
             try:
                 self._read(record, regroup, now_s)
             except Exception as error:  # the gang's own fault, whatever it is (I10)
@@ -398,12 +402,16 @@ class Registry:
         self._views.pop(record.id, None)
 
     def _regroup(self, gang_ids: set[str]) -> dict[str, GroupRecord]:
-        """Form the groups of these gangs anew; returns the groups that no longer exist."""
+        """Form the groups of these gangs anew; returns the groups that no longer exist. Gangs that are no longer
+        decided with one whose group cannot be formed are added to `gang_ids`.
+        """
         left = {self.group_of[gang_id] for gang_id in gang_ids if gang_id in self.group_of}
         groups = {gang_id: self.groups[self.group_of[gang_id]] for gang_id in gang_ids if gang_id in self.group_of}
         # An edit of the list must not begin the wait time anew, or it could be prolonged without end (T1).
         former = {gang_id: _Former(group.clock_s, group.avoid) for gang_id, group in groups.items()}
         trees: dict[str, str] = {}
+        failed: dict[str, Exception] = {}
+        made: dict[str, GroupRecord] = {}
         self._parents.begin()
         for gang_id in sorted(gang_ids):
             record = self.gangs.get(gang_id)
@@ -414,12 +422,16 @@ class Registry:
             else:
                 try:
                     formed = self._formed(record, former.get(gang_id))
-                except Exception as error:  # of this gang (I10): the others of its group wait for it
-                    self._faults[gang_id] = error
-                    formed = self._alone(record)
+                except Exception as error:  # of this gang, and of those that it is decided with (I10)
+                    failed[gang_id] = error
+                    continue
+                made[formed.id] = formed
                 self.group_of[gang_id] = formed.id
                 if formed.tree is not None:
                     trees |= dict.fromkeys(formed.gangs, formed.id)
+        if failed:
+            gang_ids |= self._separate(failed, {each: self.groups[each] for each in left} | made)
+            left |= made.keys()
         gone = {
             each for each in left if all(self.group_of.get(gang) != each for gang in (each, *self.groups[each].gangs))
         }
@@ -442,6 +454,21 @@ class Registry:
                 group.clock_s, group.avoid = former.clock_s, dict(former.avoid)
         group.refusal, group.accused, group.tree = refusal, accused, tree
         return group
+
+    def _separate(self, failed: Mapping[str, Exception], groups: Mapping[str, GroupRecord]) -> set[str]:
+        """Put each gang whose group cannot be formed into one of its own, and so all that are in one of these `groups`
+        with it, since a gang is never in two. Returns these gangs.
+        """
+        apart: set[str] = set()
+        for gang_id, error in failed.items():
+            together = {gang_id}
+            together.update(*(group.gangs for group in groups.values() if gang_id in group.gangs))
+            for each in (together & self._views.keys()) - apart:
+                self._faults[each] = error
+                apart.add(each)
+        for each in sorted(apart):
+            self.group_of[each] = self._alone(self.gangs[each]).id
+        return apart
 
     def _alone(self, record: GangRecord) -> GroupRecord:
         """A group of its own for a gang whose group cannot be formed."""

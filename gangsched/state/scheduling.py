@@ -349,7 +349,7 @@ class SchedulingState:
                 groups.append(group)
             else:
                 self.queue.park(group_id, (), cause=QueueCause.NOTHING_WAITS)
-                self.bulkhead.decided(self.registry.groups[group_id])
+                self.bulkhead.decided(self.registry.groups[group_id], None, now_s)
                 self.reservations.left(group_id)
                 if not any(gang.bound for gang in group.gangs):
                     self.registry.groups[group_id].verdict = None  # its texts about members do not apply without them
@@ -486,7 +486,7 @@ class SchedulingState:
         if plan.reservations is not None:
             self.overdue.committed(verdict, (*self.reservations.standing, *plan.reservations.standing))
             self.reservations.settled(verdict, now_s)
-        self.bulkhead.decided(group)
+        self.bulkhead.decided(group, verdict, now_s)
         return actions
 
     def _undo(self, verdict: Verdict) -> None:

@@ -32,6 +32,7 @@ def main() -> int:
     parser.add_argument("--only", action="append", default=[], help="what may go wrong, and nothing else; see trouble/")
     parser.add_argument("--replicas", type=int, default=0, help="how many instances; else it is drawn")
     parser.add_argument("--trees", action="store_true", help="every other gang is a tree of gangs")
+    parser.add_argument("--planted", action="store_true", help="functions of the product raise now and then")
     parser.add_argument("--until-first", action="store_true", help="end at the first violation")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="end after this time, whatever is played")
     parser.add_argument("--batch", type=int, default=25, help="seeds that a process plays before it tells of them")
@@ -40,7 +41,7 @@ def main() -> int:
         os.execve(
             sys.executable, [sys.executable, "-m", "tests.sim", *sys.argv[1:]], {**os.environ, "PYTHONHASHSEED": "0"}
         )
-    manner = Manner(asked.twice, frozenset(asked.only), asked.replicas, asked.trees)
+    manner = Manner(asked.twice, frozenset(asked.only), asked.replicas, asked.trees, asked.planted)
     if asked.show is not None:
         return play([asked.show], manner, sys.stdout).tell()
     began_s = time.monotonic()

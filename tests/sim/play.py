@@ -64,6 +64,7 @@ class Manner:
     only: frozenset[str] = frozenset()
     replicas: int = 0
     trees: bool = False
+    planted: bool = False
 
 
 def play(seeds: Sequence[int], manner: Manner, out: TextIO | None = None) -> Tally:
@@ -90,7 +91,9 @@ def play(seeds: Sequence[int], manner: Manner, out: TextIO | None = None) -> Tal
 
 
 def _history(seed: int, manner: Manner, out: TextIO | None = None) -> Result:
-    return Simulation(seed, out, only=manner.only, replicas=manner.replicas, trees=manner.trees).run()
+    return Simulation(
+        seed, out, only=manner.only, replicas=manner.replicas, trees=manner.trees, planted=manner.planted
+    ).run()
 
 
 def quiet() -> None:

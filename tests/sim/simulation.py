@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 from collections import Counter
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
@@ -28,6 +29,7 @@ from tests.sim.api_server.watch import BOOKMARK_EVERY_S
 from tests.sim.cluster import Cluster
 from tests.sim.network import Network
 from tests.sim.oracle import Oracle
+from tests.sim.planted import PlantedFaults
 from tests.sim.process import Process
 from tests.sim.timeline import Timeline
 from tests.sim.trace import Trace
@@ -67,8 +69,9 @@ class Simulation:
         only: frozenset[str] = frozenset(),
         replicas: int = 0,
         trees: bool = False,
+        planted: bool = False,
     ) -> None:
-        """For `only` and `replicas` see `Plan.draw`, for `trees` `workload.jobs`."""
+        """For `only` and `replicas` see `Plan.draw`, for `trees` `workload.jobs`, for `planted` `planted`."""
         self.seed, self._trees = seed, trees
         self.plan = Plan.draw(self.rng("plan"), only, replicas)
         self.timeline = Timeline()
@@ -84,7 +87,7 @@ class Simulation:
         self.dead: list[Process] = []
         self.injector = Injector(self)
         self.checks: Counter[str] = Counter()
-        self.has_faults = False  # whether exceptions are planted in the product
+        self.planted = PlantedFaults(self.rng("planted")) if planted else None
         self._starts = 0
 
     def rng(self, name: str) -> Random:
@@ -96,7 +99,8 @@ class Simulation:
     def run(self) -> Result:
         """Play it; ends at the first violation."""
         try:
-            with tuned(split(self.plan.settings)[1]):
+            raising = self.planted.planted() if self.planted is not None else nullcontext()
+            with tuned(split(self.plan.settings)[1]), raising:
                 self._set_up()
                 self._until(self.plan.trouble_s)
                 self._end_trouble()
@@ -111,6 +115,8 @@ class Simulation:
         finally:
             self._bury()
         counts = self.requests.counts + self.injector.counts
+        if self.planted is not None:
+            counts += self.planted.counts
         if self.network.repeated:
             counts["line twice"] += self.network.repeated
         if self.cluster.rejected:
@@ -178,9 +184,10 @@ class Simulation:
             self.oracle.complain(f"{process.name}: {process.loop.failures[0]}")
         daemon = process.daemon
         fault = daemon.internal_faults.last if daemon is not None else None
-        if fault is not None and not self.has_faults:
+        if fault is not None and self.planted is None:
             self.oracle.complain(f"{process.name}: internal error: {fault.trace}")
-        if daemon is not None and process.is_quiet and process.rested != process.heard:
+        # A group that is set aside sleeps although it could start.
+        if daemon is not None and process.is_quiet and self.planted is None and process.rested != process.heard:
             process.rested = process.heard
             self.checks["nobody sleeps wrongly"] += 1
             wall_s = process.wall().timestamp()
@@ -219,6 +226,8 @@ class Simulation:
             return
         self.trace.add("no more trouble")
         self.injector.end()
+        if self.planted is not None:
+            self.planted.end()
         self.requests.stop()
         self.network.repeats = self.cluster.rejects = 0.0
         running = {process.name.rstrip("0123456789") for process in self.processes}

@@ -27,6 +27,14 @@ def test_what_must_hold_holds_in_every_history() -> None:
     assert f"{SEEDS} seeds, 0 violations" in ended.stdout.splitlines()[-1]
 
 
+def test_what_must_hold_holds_while_functions_raise() -> None:
+    """I10: whatever a few functions raise, no gang starts in half, no node is over-full, and in the end all start."""
+    number = max(1, SEEDS // 5)
+    ended = sim("--seeds", str(number), "--planted", "--until-first")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert f"{number} seeds, 0 violations" in ended.stdout.splitlines()[-1]
+
+
 def test_a_seed_is_one_history() -> None:
     """The same seeds give the same traces to the letter, in other processes and in another order as well."""
     first = sim("--seeds", "6", "--first", "40", "--batch", "6")
