@@ -13,13 +13,15 @@ import numpy as np
 
 from gangsched.core import diagnosis
 from gangsched.core.filter import static_fit
+from gangsched.core.filter.volumes.claim_needs import RESERVATIONS_MAX
+from gangsched.core.filter.volumes.storage_use import shared_claims
 from gangsched.core.messages import placing
 from gangsched.core.permit import missing
 from gangsched.core.progress import Progress
 from gangsched.core.reserve import Ledger
 from gangsched.core.scopes import usable
 from gangsched.model.gang import Gang, Group, Placement, Refusal
-from gangsched.model.objects import Shape
+from gangsched.model.objects import Pod, Shape
 from gangsched.model.plan import Need
 from gangsched.model.reasons import Reason
 from gangsched.model.resources import format_quantity
@@ -94,6 +96,8 @@ def arithmetic(
     `gangs` are the gangs below their minimum. A Strict group is compared with the free room of `ledger`. A NonStrict
     group collects room over time, so it is compared only with `totals`, the empty cluster.
     """
+    if (full := _claims_full(group, gangs, ledger)) is not None:
+        return full, _any_room(gangs)
     for gang in gangs:
         # The declared sum first: it is cheap, and its message names what the user wrote.
         short = min_resources_short(gang, ledger)
@@ -106,6 +110,27 @@ def arithmetic(
             # A full node may help a NonStrict group: what is too small is the empty cluster. Then members of its other
             # gangs may be held, for which there may be room already.
             return refusal, needs if group.strict or not needs else _any_room(gangs)
+    return None
+
+
+def _claims_full(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> Refusal | None:
+    """Why the gangs cannot start: more of their members must share a ResourceClaim than it can have consumers."""
+    users: dict[str, dict[str, Pod]] = {}
+    for gang in gangs:
+        for pod in gang.pending:
+            for use in shared_claims(pod) if pod.claims else ():
+                users.setdefault(use.key(pod.namespace), {})[pod.uid] = pod
+    for key, pods in users.items():
+        # Whichever members are placed, so many of those that use the claim are among them.
+        must = 0
+        for gang in gangs:
+            others = sum(pod.uid not in pods for pod in gang.pending)
+            must += max(0, missing(gang, 0) - others)
+        left = ledger.occupancy.storage.places_left(next(iter(pods.values()))).get(key)
+        # Of a single member, its node refusals say the same.
+        if left is not None and must > max(left, 1):
+            name = key.rpartition("/")[2] if len(group.namespaces) == 1 else ""
+            return placing.claim_full(name, must, left, most=RESERVATIONS_MAX)
     return None
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from gangsched.core import preferences, score
 from gangsched.core.filter import cause, narrow, serial
 from gangsched.core.filter.inter_pod_affinity import room_for_followers
-from gangsched.core.filter.volumes.dynamic_resources import room_for_sharers
+from gangsched.core.filter.volumes.dynamic_resources import places_left, room_for_sharers
 from gangsched.core.messages import placing
 from gangsched.core.permit import missing, permitted
 from gangsched.core.reserve import Ledger
@@ -197,10 +197,14 @@ def _place_alike(alike: Sequence[Pod], group: Group, ledger: Ledger) -> list[Pla
     placed: list[Placement] = []
     while len(placed) < len(alike):
         rest = alike[len(placed) :]
-        room = narrow(first, usable(first.shape, group, ledger), occupancy)
+        # The first is a consumer of its claims already, once it is placed.
+        following = rest[0] if first.claims else first
+        room = narrow(following, usable(first.shape, group, ledger), occupancy)
         room = room_for_followers(first, len(rest), group, room, occupancy)
         room = room_for_sharers(first, len(rest), room, occupancy)
-        wanted = min(step, len(rest))
+        places = places_left(following, occupancy)
+        # The API server takes no more consumers of a claim; the next one is refused for that.
+        wanted = min(step, len(rest)) if places is None else max(1, min(step, len(rest), places))
         nodes, counts = _choose(first, wanted, room, group, ledger)
         found = rest[: int(counts.sum())]
         taken = _reserve(found, nodes, counts, ledger) if found else []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+import msgspec
 import pytest
 
 from gangsched.api import keys
@@ -307,3 +308,48 @@ def test_a_child_that_is_lost_whole_is_replaced_first() -> None:
         world.create(members("b", 2, gpus=2 * gpus, **stated))
         world.settle()
         assert counts(world)["rival"] == (0 if gpus == 1 else 4)
+
+
+def sharing(number: int, *consumers: str, least: int | None = None, stated: dict[str, Any] | None = None) -> World:
+    """A gang of so many pods that share a claim with a device, which these consumers have already."""
+    world = World(*(node(f"n{index}", gpus=8, pods=300) for index in range(2)))
+    world.controller = False
+    shared = msgspec.structs.replace(devices.claim("shared", 1, "g0", on="n0"), reserved=consumers, owner_uid="")
+    shared = msgspec.structs.replace(shared, required=None)
+    world.say(Replaced(ResourceClaim, (shared,)))
+    uses = (ClaimUse("shared", device=True),)
+    metadata = gang_metadata("g", min_member=least or number, **(stated or {}))
+    names = [f"g-{index}" for index in range(number)]
+    world.create([pod(name, uid=name, gpus=0, claims=uses, gang_metadata=metadata) for name in names])
+    return world.advance(1)
+
+
+def others(number: int) -> tuple[str, ...]:
+    """The uids of so many other consumers."""
+    return tuple(f"other-{index}" for index in range(number))
+
+
+@pytest.mark.parametrize("stated", [{}, {"parent": "svc", "min_children": 1}], ids=["gang", "tree"])
+def test_a_gang_waits_for_consumers_of_its_claim_to_go(stated: dict[str, Any]) -> None:
+    """B1, B7: the API server takes 256 consumers of a claim; with 254 others, none of four members is bound."""
+    world = sharing(4, *others(254), stated=stated)
+    assert world.sent == []
+    assert "must share resourceclaim shared" in world.condition(world.pods["g-0"])[1]
+    assert len(sharing(4, *others(252), stated=stated).bound()) == 4
+
+
+def test_members_above_the_minimum_take_the_places_that_are_left() -> None:
+    """B7: two of four are needed, and two find a place."""
+    world = sharing(4, *others(254), least=2)
+    assert len(world.bound()) == 2
+    (waiting, *_) = world.pending()
+    assert "has 256 consumers, the maximum" in world.condition(world.pods[waiting])[1]
+
+
+def test_a_gang_of_260_that_shares_one_claim_is_told_that_it_never_starts() -> None:
+    """B1: whatever runs, the last four would find no place."""
+    world = sharing(260)
+    assert world.sent == []
+    reason, message = world.condition(world.pods["g-0"])
+    assert reason == "InvalidClaim"
+    assert "260 members must share resourceclaim shared, and at most 256 pods can use one claim" in message

@@ -221,6 +221,16 @@ def waiting_for_more(gang: Gang, lack: int) -> Refusal:
     )
 
 
+def claim_full(name: str, needed: int, left: int, *, most: int) -> Refusal:
+    """Refusal of a gang whose members cannot all be consumers of the ResourceClaim that they share."""
+    claim = f"resourceclaim {name}" if name else "a resourceclaim"
+    if needed > most:
+        text = f"{needed} members must share {claim}, and at most {most} pods can use one claim: use several claims"
+        return Refusal(Reason.INVALID_CLAIM, text, never=True)
+    text = f"{counted(needed, 'member')} must share {claim}, which takes at most {most} pods"
+    return Refusal(Reason.WAITING_FOR_VOLUMES, text, f"it has room for {left} more")
+
+
 def timed_out(gang: Gang) -> Refusal:
     """Refusal of a gang whose members have the timeout annotation (semantics T3)."""
     text = f"gang {gang.id} timed out earlier; to try again, delete the pods or remove the timeout annotation"

@@ -13,6 +13,7 @@ import numpy as np
 from gangsched.core.filter.node_selector import any_term
 from gangsched.core.filter.plugin import ClaimFilter, Occupancy
 from gangsched.core.filter.volumes.claim_devices import WantedDevices, without_devices
+from gangsched.core.filter.volumes.claim_needs import RESERVATIONS_MAX
 from gangsched.model.gang import Refusal
 from gangsched.model.objects import Pod
 from gangsched.model.reasons import Reason
@@ -29,6 +30,11 @@ class DynamicResources(ClaimFilter):
     lasting = True
 
     def fault(self, pod: Pod, occupancy: Occupancy) -> Refusal | None:
+        for key, left in occupancy.storage.places_left(pod).items():
+            if not left:
+                name = key.rpartition("/")[2]
+                text = f'resourceclaim "{name}" has {RESERVATIONS_MAX} consumers, the maximum'
+                return Refusal(Reason.WAITING_FOR_VOLUMES, text)
         wanted, devices = occupancy.storage.wanted(pod), occupancy.storage.devices
         for each in wanted.on:
             fault = devices.fault(each.kind) if devices is not None and each.kind is not None else None
@@ -97,6 +103,11 @@ def _lacking(wanted: WantedDevices, occupancy: Occupancy) -> Bools | None:
             here |= devices.lacking(wanted.other, each.kind)
         lacking |= here if each.nodes is None else here & each.nodes
     return lacking
+
+
+def places_left(pod: Pod, occupancy: Occupancy) -> int | None:
+    """How many further pods can share the claims of this one; None if its claims set no limit."""
+    return min(occupancy.storage.places_left(pod).values(), default=None) if pod.claims else None
 
 
 def room_for_sharers(pod: Pod, count: int, room: Ints, occupancy: Occupancy) -> Ints:

@@ -17,11 +17,11 @@ from msgspec.structs import replace
 
 from gangsched.core.devices.device_use import DeviceUse
 from gangsched.core.filter.volumes.claim_devices import ClaimDevices, WantedDevices
-from gangsched.core.filter.volumes.claim_needs import ClaimNeeds, Disk, NeedsOfPods, disk_of
+from gangsched.core.filter.volumes.claim_needs import RESERVATIONS_MAX, ClaimNeeds, Disk, NeedsOfPods, disk_of
 from gangsched.core.filter.volumes.extended_claims import ExtendedClaims
 from gangsched.core.filter.volumes.volume_matching import candidates, provisionable, reachable
 from gangsched.core.work import Work
-from gangsched.model.objects import NodeSelectorTerm, Pod
+from gangsched.model.objects import ClaimUse, NodeSelectorTerm, Pod
 from gangsched.model.snapshot import Bools, Ints, NodeTable
 from gangsched.model.storage import SHARED_MODES, Claim, Selection, Storage, Volume
 
@@ -107,6 +107,7 @@ class StorageUse:
         self._left: dict[str, tuple[Selection, ...]] = {}
         self._matchings: dict[ClaimNeeds, tuple[int, Matching]] = {}
         self._version = 0
+        self._consumers: dict[str, set[str]] | None = None
         # None unless devices are allocated: everything below then costs nothing.
         allocator = storage.allocator
         self.devices = None if allocator is None else DeviceUse(table, allocator, self._work, self.reachable)
@@ -122,6 +123,7 @@ class StorageUse:
         """Place a pod with claims on a node and pick its volumes."""
         # Before the devices: the volumes are picked on the state in which the filters saw the node.
         self._move(pod, node, self._select(pod, node), +1)
+        self._consume(pod, is_there=True)
         if self.claim_devices is not None:
             self.claim_devices.come(pod, node)
 
@@ -130,18 +132,50 @@ class StorageUse:
         # What was picked is remembered, since picking again after an undo might choose another volume.
         self._left[pod.uid] = self._selected.get(pod.uid, self.storage.selections.get(pod.uid, ()))
         self._move(pod, node, self._left[pod.uid], -1)
+        self._consume(pod, is_there=False)
         if self.claim_devices is not None:
             self.claim_devices.go(pod, node)
 
     def come_back(self, pod: Pod, node: int) -> None:
         """Undo `go`: put the pod back on its node, with the volumes that were picked for it."""
         self._move(pod, node, self._left.pop(pod.uid), +1)
+        self._consume(pod, is_there=True)
         if self.claim_devices is not None:
             self.claim_devices.come_back(pod, node)
 
     def selected(self, pod: Pod) -> tuple[Selection, ...]:
         """Volumes picked for a pod that this plan placed; empty for any other pod."""
         return self._selected.get(pod.uid, ()) if pod.claims else ()
+
+    def places_left(self, pod: Pod) -> dict[str, int]:
+        """By key of each ResourceClaim that the pod may share with others: how many further pods can be consumers.
+
+        The API server refuses more than `RESERVATIONS_MAX` of them, and the bind of a pod that is none.
+        """
+        shared = shared_claims(pod)
+        if not shared:
+            return {}
+        if self._consumers is None:
+            self._work.charge(len(self.storage.users) // 8)
+            self._consumers = {}
+            # In addition to what the claims say: the writes for these may be under way.
+            for other, _ in self.storage.users.values():
+                self._consume(other, is_there=True)
+        found: dict[str, int] = {}
+        for use in shared:
+            key = use.key(pod.namespace)
+            claim = self.storage.devices.get(key)
+            if claim is not None and self.storage.consumer(pod, use) is None:
+                there = {*claim.reserved, *self._consumers.get(key, ())} - {pod.uid}
+                found[key] = max(0, RESERVATIONS_MAX - len(there))
+        return found
+
+    def _consume(self, pod: Pod, *, is_there: bool) -> None:
+        if self._consumers is None:
+            return
+        for use in shared_claims(pod):
+            consumers = self._consumers.setdefault(use.key(pod.namespace), set())
+            (consumers.add if is_there else consumers.discard)(pod.uid)
 
     @cached_property
     def _taken(self) -> Taken:
@@ -392,6 +426,11 @@ class StorageUse:
         if self._decided(claim):
             return given
         return replace(given, node=self.table.names[node])
+
+
+def shared_claims(pod: Pod) -> list[ClaimUse]:
+    """The ResourceClaims of a pod that other pods may use as well; those made from a template are its own."""
+    return [use for use in pod.claims if use.device and use.name and not use.ephemeral and not use.extended]
 
 
 def _has_volumes(pod: Pod) -> bool:
