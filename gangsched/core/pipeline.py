@@ -70,6 +70,8 @@ class Pipeline:
 
         left = tuple(group.id for group in self.ready if group.id not in self.verdicts)
         again = self._break_deadlocks(queue)
+        # Also if that was ended by lack of work, in the middle of a group.
+        self.decider.at_work.group = ""
 
         plan = Plan(
             tuple(self.verdicts.values()),

@@ -16,10 +16,10 @@ from typing import Any
 from unittest.mock import patch
 
 TARGETS = (
-    "core.cycle:decide",
+    "core.decision:decide",
     "core.cycle:group_key",
-    "core.cycle:Plan",
-    "core.cycle:_end_holds",
+    "core.pipeline:Plan",
+    "core.decision:_end_holds",
     "core.pre_filter:refusals",
     "core.rounds:run_round",
     "core.reserve:Ledger.reserve",
