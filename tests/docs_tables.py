@@ -29,6 +29,7 @@ from gangsched.kube.read.informers import Informers
 from gangsched.kubectl.outputs import schema
 from gangsched.options import written
 from gangsched.settings import Settings
+from tests.properties.sized_objects import RESOURCES, places
 
 ROOT = Path(__file__).resolve().parents[1]
 OURS = ("gangsched_", "leader_election_")
@@ -131,6 +132,23 @@ def counters() -> str:
     return table(("metric", "meaning"), rows)
 
 
+# --- bounds ---------------------------------------------------------------------------------------------------------
+
+
+def bounds() -> str:
+    """The lists and maps of every kind with a type of its own, by bound."""
+    fields: dict[tuple[str, int], list[str]] = {}
+    for make in RESOURCES.values():
+        for place in places(make()):
+            kind = "all kinds" if place.path[0] == "metadata" else place.kind
+            names = fields.setdefault((kind, place.most or 0), [])
+            name = f"`{place}`"
+            if name not in names:
+                names.append(name)
+    rows = [(kind, f"{most:,}", ", ".join(names)) for (kind, most), names in fields.items()]
+    return table(("kind", "entries", "fields"), rows)
+
+
 # --- files ----------------------------------------------------------------------------------------------------------
 
 TABLES: dict[str, Callable[[], str]] = {
@@ -138,10 +156,16 @@ TABLES: dict[str, Callable[[], str]] = {
     "metrics": metrics,
     "counters": counters,
     "config-map": config_map,
+    "bounds": bounds,
 }
 SCHEMA = ROOT / "docs" / "reference" / "kubectl-output.json"
 """The JSON schema of what `kubectl gangsched -o json` prints."""
-FILES = ("docs/reference/settings.md", "docs/reference/metrics.md", "manifests/config.yaml")
+FILES = (
+    "docs/reference/settings.md",
+    "docs/reference/metrics.md",
+    "docs/reference/bounds.md",
+    "manifests/config.yaml",
+)
 
 
 def with_tables(text: str) -> str:

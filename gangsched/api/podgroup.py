@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Final
 
+import msgspec
 from pydantic import ConfigDict, StrictInt, ValidationError
 
 from gangsched.api import keys
@@ -17,6 +18,7 @@ from gangsched.api.dialects import DIALECTS
 from gangsched.api.dialects.spec import PROBLEMS_TOLD, Count, DialectSpec, Readable, left_out
 from gangsched.api.problem import quoted
 from gangsched.api.timestamps import parse_timestamp
+from gangsched.model.bounds import BoundError, check_entries
 from gangsched.model.objects import PodGroup
 
 
@@ -133,6 +135,8 @@ def parse_pod_group(body: Mapping[str, Any], *, api_group: str = "", version: st
     if api_group not in DIALECTS:
         raise ValueError(f"PodGroup {namespace}/{name} has API group {api_group}, which gangsched does not support.")
     where = f"{DIALECTS[api_group].kind} {namespace}/{name}"
+    body, above = _within_bounds(body, DIALECTS[api_group].spec, where)
+    metadata = _mapping(body.get("metadata"))
     reader = _PodGroupReader(where)
     spec = reader.spec(DIALECTS[api_group].spec, body.get("spec"))
     creation_s = reader.epoch_s(metadata.get("creationTimestamp"))
@@ -150,7 +154,41 @@ def parse_pod_group(body: Mapping[str, Any], *, api_group: str = "", version: st
         problems=tuple(reader.problems),
         status=dict(_mapping(body.get("status"))),
     )
-    return spec.declared(pod_group, where)
+    declared = spec.declared(pod_group, where)
+    return msgspec.structs.replace(declared, invalid=tuple(above), parts=()) if above else declared
+
+
+def _within_bounds(
+    body: Mapping[str, Any], model: type[DialectSpec], where: str
+) -> tuple[Mapping[str, Any], Sequence[str]]:
+    """The object without the fields that have more entries than are read, and a sentence about each of them."""
+    spec, metadata, status = (_mapping(body.get(each)) for each in ("spec", "metadata", "status"))
+    names = [field.alias or name for name, field in model.model_fields.items()]
+    above: list[str] = []
+
+    def is_within(value: object, field: str) -> bool:
+        try:
+            check_entries(value, field, where)
+        except BoundError as error:
+            above.append(str(error))
+            return False
+        return True
+
+    kept_spec = {name: spec[name] for name in names if name in spec and is_within(spec[name], f"spec.{name}")}
+    annotations, conditions = metadata.get("annotations"), status.get("conditions")
+    if not is_within(annotations, "metadata.annotations"):
+        annotations = None
+    if not is_within(conditions, "status.conditions"):
+        status = {}
+    if not above:
+        return body, ()
+
+    return {
+        **body,
+        "spec": kept_spec if spec else body.get("spec"),
+        "metadata": {**metadata, "annotations": annotations},
+        "status": status,
+    }, above
 
 
 def _known_as(body: Mapping[str, Any]) -> str:

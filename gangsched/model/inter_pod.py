@@ -8,9 +8,11 @@ not stored in the term, so equal pods of several namespaces share one `Shape`. `
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
 import msgspec
+
+from gangsched.model.bounds import UP_TO_MANY
 
 ANY_IP = "0.0.0.0"
 
@@ -20,7 +22,7 @@ class Requirement(msgspec.Struct, frozen=True, gc=False):
 
     key: str
     operator: str
-    values: tuple[str, ...] = ()
+    values: Annotated[tuple[str, ...], UP_TO_MANY] = ()
 
 
 Selector: TypeAlias = tuple[Requirement, ...] | None

@@ -110,7 +110,8 @@ class Shape:
     tolerations: tuple[Toleration, ...] = ()
     #: None without inter-pod constraints.
     inter_pod: InterPodConstraints | None = None
-    #: Features of the pod that this version does not support.
+    #: Why such a pod fits nowhere: what this version does not support, or cannot read, as the rest of a sentence about
+    #: the pod.
     unsupported: tuple[str, ...] = ()
     #: The extended resources in `requests`, by name.
     extended: tuple[ExtendedResource, ...] = ()

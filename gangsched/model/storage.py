@@ -33,7 +33,7 @@ class Claim(InNamespace, frozen=True, gc=False, kw_only=True):
 
     `bound` is as in kube-scheduler: the claim names a volume, and the controller reports that binding is complete.
     `selected_node` is the annotation by which a scheduler requests a volume from a provisioner, None if not set.
-    `owner_uid` is the uid of the claim's controller.
+    `owner_uid` is the uid of the claim's controller. `unread` says why it cannot be read, "" if it can.
     """
 
     uid: str = ""
@@ -50,6 +50,7 @@ class Claim(InNamespace, frozen=True, gc=False, kw_only=True):
     attributes_class: str = ""
     request_bytes: int = 0
     selector: Selector = ()
+    unread: str = ""
 
 
 class ClaimRef(msgspec.Struct, frozen=True, gc=False):

@@ -324,13 +324,19 @@ class EventHandlers:
 
     def _apply_pod_group(self, pod_group: PodGroup) -> None:
         """A PodGroup exists or has changed; one of several gangs is that of each, and of none that it has no more."""
-        before = self._gangs_of.get((pod_group.api_group, pod_group.id), frozenset())
+        alone = frozenset({pod_group.id})
+        before = self._gangs_of.get((pod_group.api_group, pod_group.id), alone)
         gangs = frozenset(part.id for part in pod_group.parts)
-        for gang in before - gangs:
+        # An object that could not be read, or declared no gang, was a gang itself.
+        for gang in before - (gangs or alone):
             self._forget_pod_group(pod_group.api_group, gang, pod_group.uid)
         if not gangs:
             self._gangs_of.pop((pod_group.api_group, pod_group.id), None)
             self._declare(pod_group)
+            if pod_group.invalid:
+                # None of its gangs is known by name; their pods are told what is wrong with the object.
+                missing = self._registry.pod_group_names.missing_in(pod_group.namespace, pod_group.api_group)
+                self._touch(missing)
             return
         self._gangs_of[pod_group.api_group, pod_group.id] = gangs
         for part in pod_group.parts:

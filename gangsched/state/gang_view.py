@@ -154,7 +154,8 @@ def _declared(gang: Gang, spec: GangSpec, pod_group: PodGroup | None) -> Gang:
         indivisible=spec.disruption is Disruption.ALL,
         disrupted_singly=spec.disruption is Disruption.SINGLE,
         never_preempts=pod_group is not None and pod_group.never_preempts,
-        uninitialised=_uninitialised(spec) or _refused(gang, pod_group),
+        # First what is wrong with the PodGroup: a field that cannot be read may be the one that states the minimum.
+        uninitialised=_refused(gang, pod_group) or _uninitialised(spec),
         min_note=_min_note(spec, pod_group),
     )
 

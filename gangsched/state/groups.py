@@ -13,6 +13,7 @@ from itertools import count, islice, takewhile
 from math import inf
 from typing import NamedTuple
 
+from gangsched.api import keys
 from gangsched.api.gang_spec import GangSpec
 from gangsched.core import tree_choices
 from gangsched.core.messages.failing import UNKNOWN, internal_error
@@ -342,12 +343,27 @@ class Registry:
             self._awaits_until_s[record.id] = now_s + POD_GROUP_WAIT_S
             self._awaiting[record.id] = None
         names = self.pod_group_names
+        refusal = self._of_unread_object(record)
+        if refusal is not None:
+            names.missing(record.id, record.api_groups)
+            return replace(view, uninitialised=refusal)
         # A gang without a minimum may have one in a PodGroup that we may not read.
         no_minimum = record.spec is not None and record.spec.min_member is None
         may_exist = no_minimum and not names.forbidden.isdisjoint(record.api_groups)
         if record.id in self._awaiting or not (may_exist or view.uninitialised.reason is Reason.POD_GROUP_MISSING):
             return view
         return replace(view, uninitialised=names.missing(record.id, record.api_groups))
+
+    def _of_unread_object(self, record: GangRecord) -> Refusal | None:
+        """What is wrong with the PodGang that the pods name, if it declares none of its gangs because of that."""
+        oldest = record.oldest()
+        if oldest is None or keys.GROVE not in record.api_groups:
+            return None
+        whole = self.gangs.get(f"{oldest.namespace}/{oldest.labels.get(keys.GROVE_GANG, '')}")
+        pod_group = whole.pod_groups.get(keys.GROVE) if whole is not None else None
+        if pod_group is None or not pod_group.invalid:
+            return None
+        return Refusal(Reason.INVALID_GANG, "; ".join(pod_group.invalid))
 
     def _found(self, gang_id: str) -> None:
         """The gang misses no PodGroup (any more)."""

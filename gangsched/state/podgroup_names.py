@@ -60,6 +60,11 @@ class _Names:
         found = ((edits(name, other), f"{namespace}/{other}") for other in near)
         return sorted(each for each in found if each[0] <= EDITS)
 
+    def of(self, namespace: str) -> list[str]:
+        """The gang ids of a namespace."""
+        names = self._sorted[namespace][0] if namespace in self._sorted else []
+        return [f"{namespace}/{name}" for name in names]
+
     def __iter__(self) -> Iterator[str]:
         return (f"{namespace}/{name}" for namespace, (names, _) in self._sorted.items() for name in names)
 
@@ -138,6 +143,10 @@ class PodGroupNames:
         alike = sorted(each for api_group in api_groups for each in self._present[api_group].alike(gang_id))
         nearest = f"; there is one named {alike[0][1].partition('/')[2]}" if alike else ""
         return Refusal(Reason.POD_GROUP_MISSING, f"PodGroup {gang_id} does not exist{nearest}")
+
+    def missing_in(self, namespace: str, api_group: str) -> list[str]:
+        """The gangs of a namespace that lack a PodGroup of an API group."""
+        return self._missing[api_group].of(namespace)
 
     def _waiting_for(self, gang_id: str, api_group: str) -> list[str]:
         return [other for _, other in self._missing[api_group].alike(gang_id)]

@@ -16,7 +16,7 @@ from pydantic.alias_generators import to_camel
 from gangsched.api.problem import quoted
 from gangsched.api.values import INT32_MAX
 from gangsched.model.objects import PodGroup
-from gangsched.model.resources import QuantityError, ResourceVector, add, parse_resources
+from gangsched.model.resources import QuantityError, from_dict, parse_resources
 
 PROBLEMS_TOLD: Final = 20
 KEY_SHOWN: Final = 320
@@ -39,19 +39,19 @@ class DialectSpec(Readable):
 
 def with_resources(pod_group: PodGroup, raw: Mapping[str, Any] | None, where: str) -> PodGroup:
     """Add the spec's minResources, `raw`; amounts that are not quantities are left out."""
-    total: ResourceVector = ()
+    total: dict[str, int] = {}
     problems = list(pod_group.problems)
     for name, amount in (raw or {}).items():
         field = f"spec.minResources.{name}"
         try:
-            total = add(total, parse_resources({name: amount}))
+            total |= parse_resources({name: amount})
         except QuantityError:
             problems.append(left_out(field, amount, "is not a quantity", where))
             continue
         # `parse_resources` counts a negative amount as 0, so it has to be told beside it.
         if isinstance(amount, int | float | str) and str(amount).strip().startswith("-"):
             problems.append(left_out(field, amount, "is negative", where))
-    return replace(pod_group, min_resources=total, problems=tuple(problems[:PROBLEMS_TOLD]))
+    return replace(pod_group, min_resources=from_dict(total), problems=tuple(problems[:PROBLEMS_TOLD]))
 
 
 def left_out(key: str, value: object, why: str, where: str) -> str:

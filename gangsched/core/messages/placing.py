@@ -76,9 +76,8 @@ def why_no_node(pod: Pod, group: Group, ledger: Ledger, *, filled: bool = False)
 
 
 def unsupported(pod: Pod) -> Refusal:
-    """Refuse a pod that uses a feature that gangsched does not support yet."""
-    features = ", ".join(pod.shape.unsupported)
-    return Refusal(Reason.UNSUPPORTED, f"pod {pod.key} uses {features}, which gangsched does not support yet")
+    """Refuse a pod that uses a feature that gangsched does not support yet, or that it cannot read."""
+    return Refusal(Reason.UNSUPPORTED, f"pod {pod.key} {'; '.join(pod.shape.unsupported)}")
 
 
 def no_node(pod: Pod, refused: Refusal, short: Shortage) -> Refusal:

@@ -14,6 +14,8 @@ from functools import lru_cache
 import msgspec
 
 from gangsched.api.keys import (
+    GANG_LABELS,
+    GROVE_GANG,
     PERMITTED,
     RUN_TIME_KEYS,
     GangMetadata,
@@ -28,15 +30,20 @@ from gangsched.kube.read.inter_pod import label_selector
 from gangsched.kube.read.scheduler_names import SchedulerNames
 from gangsched.kube.read.shapes import ShapeTable, conditions
 from gangsched.kube.read.wire import (
+    Identified,
     Meta,
+    ObjectIdentity,
     Owner,
+    PodOutline,
     PodStatus,
+    Wire,
     WireDisruptionBudget,
     WireNamespace,
     WireNode,
     WirePod,
     WireService,
 )
+from gangsched.model.bounds import MANY, BoundError, at_most, stated_size
 from gangsched.model.disruption import DISRUPTION_TARGET, PREEMPTED_BY_SCHEDULER, VICTIM_MESSAGE, PodDisruptionBudget
 from gangsched.model.objects import (
     NOTHING,
@@ -52,7 +59,7 @@ from gangsched.model.objects import (
     Shape,
     stand_in,
 )
-from gangsched.model.resources import QuantityError, parse_resources
+from gangsched.model.resources import PODS, QuantityError, parse_resources
 
 MIRROR = "kubernetes.io/config.mirror"
 NEVER = "Never"
@@ -95,9 +102,10 @@ def decode_pod(
         shape = shapes.shape(spec, status)
         condition = _scheduled_condition(status) if waits_for_us else None
         is_target = bool(spec.node_name) and _is_disruption_target(status)
-    except (QuantityError, msgspec.DecodeError) as error:
+        uses = _uses(wire)
+    except (QuantityError, BoundError, msgspec.DecodeError) as error:
         raise DecodeFault(f"Pod {meta.namespace}/{meta.name} cannot be understood: {error}") from error
-    return _pod(wire, shape, condition, gang_metadata, native_group, is_target)
+    return _pod(wire, shape, condition, gang_metadata, native_group, is_target, uses)
 
 
 def _pod(
@@ -107,6 +115,7 @@ def _pod(
     gang_metadata: GangMetadata,
     native_group: str,
     is_target: bool,
+    uses: tuple[ClaimUse, ...],
 ) -> Pod:
     meta, spec, status = wire.metadata, wire.spec, wire.status
     labels, annotations = meta.labels or NOTHING, meta.annotations or NOTHING
@@ -137,7 +146,7 @@ def _pod(
         controller_kind=controller.kind,
         controller_uid=controller.uid,
         labels=labels,
-        claims=_uses(wire),
+        claims=uses,
         # Bounded, since any client with pods/status may write megabytes.
         status_reason=status.reason[:TEXT_KEPT],
         rejection=_rejection(status),
@@ -154,15 +163,52 @@ def _pod(
     )
 
 
-def instead_of_pod(wire: WirePod, old: Pod | None) -> Pod | None:
-    """Replacement for a pod that cannot be decoded: its last version, or a pod that uses all room of its node
-    (semantics I8).
+def instead_of_pod(
+    wire: WirePod | PodOutline, old: Pod | None, why: str, unread: frozenset[str] = frozenset()
+) -> Pod | None:
+    """Replacement for a pod that cannot be decoded: its last version, a pod that uses all room of its node, or a
+    pending pod that is refused with the reason (semantics I8).
     """
-    meta, node = wire.metadata, wire.spec.node_name
-    # Without a node it takes no room, so that the last version, or nothing, is right.
-    if not node or wire.status.phase in TERMINAL or (old is not None and old.node_name == node):
+    meta, spec = wire.metadata, wire.spec
+    # A pod keeps its node for as long as it exists.
+    if wire.status.phase in TERMINAL or (old is not None and old.node_name and spec.node_name in {"", old.node_name}):
         return old
-    return stand_in(meta.uid, meta.namespace, meta.name, node)
+    if spec.node_name:
+        return stand_in(meta.uid, meta.namespace, meta.name, spec.node_name)
+
+    labels = meta.labels or NOTHING
+    native_group = spec.scheduling_group.pod_group_name if spec.scheduling_group is not None else ""
+    return Pod(
+        uid=meta.uid,
+        namespace=meta.namespace,
+        name=meta.name,
+        creation_s=seconds(meta.creation_timestamp) if meta.creation_timestamp else 0,
+        shape=_unread_shape(why),
+        scheduler_name=spec.scheduler_name,
+        phase=_PHASES.get(wire.status.phase, Phase.UNKNOWN),
+        deleting=meta.deletion_timestamp is not None,
+        gang_metadata=pod_gang_metadata(labels, meta.annotations or NOTHING, unread),
+        native_group=native_group,
+        # Only the labels that say what it belongs to: there may be too many others.
+        labels={key: value for key, value in labels.items() if key in GANG_LABELS or key == GROVE_GANG},
+    )
+
+
+@lru_cache(maxsize=256)
+def _unread_shape(why: str) -> Shape:
+    """The shape of pods that cannot be read: what they request is unknown, so they may start nowhere."""
+    return Shape(requests=((PODS, 1),), unsupported=(f"cannot be read: {why}",))
+
+
+def instead_of_budget(
+    identity: WireDisruptionBudget | Identified, _: PodDisruptionBudget | None, why: str
+) -> PodDisruptionBudget:
+    """Replacement for a budget that cannot be decoded: one that allows no disruption of any pod of its namespace."""
+    # Whom it protects is unknown, and an eviction could violate it.
+    del why
+    return PodDisruptionBudget(
+        namespace=identity.metadata.namespace, name=identity.metadata.name, selector=(), allowed=0
+    )
 
 
 def decode_node(wire: WireNode) -> Node:
@@ -190,6 +236,7 @@ def decode_namespace(wire: WireNamespace) -> Namespace:
 def decode_service(wire: WireService) -> Service | None:
     """Decode a Service; None for a Service without a selector, which selects no pods."""
     meta, selector = wire.metadata, wire.spec.selector
+    check_size(wire.spec, "Service", meta)
     return Service(meta.namespace, meta.name, frozenset(selector.items())) if selector else None
 
 
@@ -199,6 +246,7 @@ def decode_disruption_budget(wire: WireDisruptionBudget) -> PodDisruptionBudget:
     See pkg/registry/core/pod/storage/eviction.go, checkAndDecrement, 1.36.
     """
     meta, status = wire.metadata, wire.status
+    check_size(wire.spec, "PodDisruptionBudget", meta)
     return PodDisruptionBudget(
         namespace=meta.namespace,
         name=meta.name,
@@ -206,6 +254,14 @@ def decode_disruption_budget(wire: WireDisruptionBudget) -> PodDisruptionBudget:
         # The controller has not seen the new spec yet.
         allowed=max(0, status.disruptions_allowed) if status.observed_generation >= meta.generation else 0,
     )
+
+
+def check_size(spec: Wire, kind: str, meta: ObjectIdentity) -> None:
+    """Raise DecodeFault for a spec that is larger than gangsched reads."""
+    try:
+        stated_size(spec, "spec")
+    except BoundError as error:
+        raise DecodeFault(f"{kind} {meta.namespace}/{meta.name} cannot be understood: {error}") from error
 
 
 def node_decoder(warn: Callable[[str], None]) -> Callable[[WireNode], Node]:
@@ -230,7 +286,9 @@ def _uses(wire: WirePod) -> tuple[ClaimUse, ...]:
     if not (wire.spec.volumes or wire.spec.resource_claims or made):
         return ()
     extended = () if made is None else (ClaimUse(made.resource_claim_name, ephemeral=True, device=True, extended=True),)
-    return (*_claims(wire), *_devices(wire), *extended)
+    uses = (*_claims(wire), *_devices(wire), *extended)
+    at_most(len(uses), MANY, "spec.volumes and spec.resourceClaims")
+    return uses
 
 
 def _claims(wire: WirePod) -> tuple[ClaimUse, ...]:

@@ -14,6 +14,7 @@ import msgspec
 from gangsched.kube.read.decode import DecodeFault, seconds
 from gangsched.kube.read.shapes import selector_terms
 from gangsched.kube.read.wire import NodeSelector
+from gangsched.model.bounds import check_entries
 from gangsched.model.devices import (
     Attribute,
     Capacity,
@@ -86,9 +87,17 @@ def has_more(spec: Wired) -> bool:
 def _decoded(noun: str, wire: Wired, decode: Callable[[str, Wired], T]) -> T:
     name = (wire.get("metadata") or {}).get("name", "")
     try:
+        for part in ("spec", "status"):
+            check_entries(_without_parameters(wire.get(part)), part)
         return decode(name, wire)
     except (QuantityError, msgspec.ValidationError, KeyError, TypeError, AttributeError, ValueError) as error:
         raise DecodeFault(f"The {noun} {name} cannot be understood: {error}") from error
+
+
+def _without_parameters(part: Any) -> Any:
+    """A spec or status without what is passed on to drivers unread."""
+    devices = part.get("devices") if isinstance(part, dict) else None
+    return {**part, "devices": {**devices, "config": None}} if isinstance(devices, dict) else part
 
 
 def _unknown(wire: Wired, *known: str) -> str:

@@ -6,7 +6,7 @@ Invariant: the table is complete, as the table in `permissions` is. `reflector` 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 import msgspec
 
@@ -17,12 +17,14 @@ from gangsched.kube.read.decode import (
     decode_namespace,
     decode_pod,
     decode_service,
+    instead_of_budget,
     instead_of_pod,
     node_decoder,
 )
 from gangsched.kube.read.scheduler_names import SchedulerNames
 from gangsched.kube.read.shapes import ShapeTable
 from gangsched.kube.read.storage_wire import (
+    ClaimOutline,
     WireClaim,
     WireCsiNode,
     WireDeviceObject,
@@ -31,9 +33,11 @@ from gangsched.kube.read.storage_wire import (
     WireVolume,
 )
 from gangsched.kube.read.wire import (
+    Identified,
     Line,
     ObjectIdentity,
     Page,
+    PodOutline,
     WireDisruptionBudget,
     WireNamespace,
     WireNode,
@@ -75,6 +79,7 @@ T = TypeVar(
     DeviceClass,
     DeviceTaintRule,
 )
+Outline: TypeAlias = Identified | PodOutline | ClaimOutline
 Key = Callable[[ObjectIdentity], str]
 
 
@@ -96,10 +101,11 @@ def by_id(identity: ObjectIdentity) -> str:
 class Resource(Generic[W, T]):
     """One resource of the API; `convert` returns None for objects that are not stored, `name` is plural.
 
-    If `convert` raises, `instead` provides a replacement, given the last decoded version if there is one. The daemon
-    also runs if it may not read an `optional` resource, or if the resource is not served; `meanwhile` describes the
-    consequence, for the warning. With a `label_selector`, only matching objects are read; an object that stops matching
-    counts as deleted.
+    If an object cannot be decoded, `instead` provides a replacement for it, given the last decoded version if there is
+    one, and why. `outline` is a type with what `instead` needs, which can be decoded all the same. The daemon also runs
+    if it may not read an `optional` resource, or if the resource is not served; `meanwhile` describes the consequence,
+    for the warning. With a `label_selector`, only matching objects are read; an object that stops matching counts as
+    deleted.
     """
 
     def __init__(
@@ -113,19 +119,22 @@ class Resource(Generic[W, T]):
         optional: bool = False,
         meanwhile: str = "",
         label_selector: str = "",
-        instead: Callable[[W, T | None], T | None] = lambda _, old: old,
+        instead: Callable[[Any, T | None, str], T | None] = lambda _, old, why: old,
+        outline: type[Outline] = Identified,
     ) -> None:
         self.path, self.optional, self.meanwhile, self.label_selector = path, optional, meanwhile, label_selector
         # The plural; it is the label of metrics and the key of snapshots.
         self.name = path.rpartition("/")[2]
+        self.wire: type[W] = wire
         self.kind: type[T] = kind
         self.convert: Callable[[W], T | None] = convert
         self.key = key
-        self.instead: Callable[[W, T | None], T | None] = instead
+        self.instead: Callable[[Any, T | None, str], T | None] = instead
         # Typed decoders skip every field that is not declared, without building it.
         self.line: msgspec.json.Decoder[Line[W]] = msgspec.json.Decoder(Line[wire])  # type: ignore[valid-type]
         self.page: msgspec.json.Decoder[Page[W]] = msgspec.json.Decoder(Page[wire])  # type: ignore[valid-type]
         self.item: msgspec.json.Decoder[W] = msgspec.json.Decoder(wire)
+        self.outline: msgspec.json.Decoder[Outline] = msgspec.json.Decoder(outline)
 
 
 def pods(
@@ -138,7 +147,8 @@ def pods(
         Pod,
         lambda wire: decode_pod(wire, shapes, names, unread),
         by_uid,
-        instead=instead_of_pod,
+        instead=lambda wire, old, why: instead_of_pod(wire, old, why, unread),
+        outline=PodOutline,
     )
 
 
@@ -169,6 +179,7 @@ DISRUPTION_BUDGETS: Final = Resource(
     decode_disruption_budget,
     by_id,
     optional=True,
+    instead=instead_of_budget,
 )
 """Without them nobody is evicted (semantics V7, V26)."""
 
@@ -183,7 +194,15 @@ SERVICES: Final = Resource(
 )
 """Plain pods behind one Service are spread (`model.peers`)."""
 
-CLAIMS: Final = Resource("/api/v1/persistentvolumeclaims", WireClaim, Claim, storage.decode_claim, by_id, optional=True)
+CLAIMS: Final = Resource(
+    "/api/v1/persistentvolumeclaims",
+    WireClaim,
+    Claim,
+    storage.decode_claim,
+    by_id,
+    optional=True,
+    instead=storage.instead_of_claim,
+)
 VOLUMES: Final = Resource(
     "/api/v1/persistentvolumes", WireVolume, Volume, storage.decode_volume, by_name, optional=True
 )
@@ -205,6 +224,8 @@ RESOURCE_CLAIMS: Final = Resource(
     storage.decode_resource_claim,
     lambda identity: f"{DEVICES}/{by_id(identity)}",
     optional=True,
+    instead=storage.instead_of_resource_claim,
+    outline=ClaimOutline,
 )
 RESOURCE_SLICES: Final = _of_devices("v1/resourceslices", ResourceSlice, devices.decode_slice)
 DEVICE_CLASSES: Final = _of_devices("v1/deviceclasses", DeviceClass, devices.decode_device_class)

@@ -17,22 +17,25 @@ import msgspec
 from gangsched.kube.read.extended import extended_names, extended_resources
 from gangsched.kube.read.inter_pod import ALWAYS, inter_pod_constraints
 from gangsched.kube.read.wire import (
+    Conditions,
     Container,
     ContainerStatus,
     DeviceSource,
     NodeSelector,
     PodSpec,
     PodStatus,
+    Statuses,
     Term,
     WireCondition,
     WireNodeAffinity,
 )
+from gangsched.model.bounds import MANY, at_most, check_size
 from gangsched.model.objects import NodeSelectorTerm, PreferredTerm, Shape
 from gangsched.model.resources import ResourceVector, parse_resources, pod_requests
 
 _encode = msgspec.msgpack.Encoder().encode
-_statuses_decoder = msgspec.json.Decoder(list[ContainerStatus])
-_conditions_decoder = msgspec.json.Decoder(list[WireCondition])
+_statuses_decoder = msgspec.json.Decoder(Statuses)
+_conditions_decoder = msgspec.json.Decoder(Conditions)
 
 NULL = b"null"
 
@@ -49,7 +52,7 @@ class ShapeTable:
         return len(self._shapes)
 
     def shape(self, spec: PodSpec, status: PodStatus) -> Shape:
-        """Shape of a pod. Raises QuantityError for an invalid amount.
+        """Shape of a pod. Raises QuantityError for an invalid amount, and BoundError.
 
         `spec.node_name` is not part of it: a pod that has a node is bound, and is never filtered again.
         """
@@ -72,6 +75,7 @@ class ShapeTable:
                 extended_names(spec),
             )
         )
+        check_size(len(key), "spec")
         shape = self._shapes.get(key)
         if shape is None:
             shape = self._shapes[key] = _shape(spec, resized, pod_level)
@@ -79,6 +83,9 @@ class ShapeTable:
 
 
 def _shape(spec: PodSpec, resized: tuple[_Vectors, _Vectors] | None, pod_level: ResourceVector) -> Shape:
+    containers = (*(spec.containers or ()), *(spec.init_containers or ()))
+    amounts = sum(len(each.resources.requests or ()) for each in containers if each.resources is not None)
+    at_most(amounts, MANY, "requests of all containers")
     affinity = (spec.affinity.node_affinity if spec.affinity is not None else None) or WireNodeAffinity()
     required = affinity.required
     return Shape(
@@ -192,9 +199,9 @@ def conditions(status: PodStatus) -> list[WireCondition]:
 
 
 def _unsupported(spec: PodSpec) -> Iterable[str]:
-    """The names of features that this version does not support."""
+    """What this version does not support, as the rest of a sentence about the pod."""
     if any(_unknown(source) for source in spec.resource_claims or ()):
-        yield "resource claims of an unknown kind"
+        yield "uses resource claims of an unknown kind, which gangsched does not support yet"
 
 
 def _unknown(source: DeviceSource) -> bool:

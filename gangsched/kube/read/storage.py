@@ -8,12 +8,19 @@ from __future__ import annotations
 
 import msgspec
 
-from gangsched.kube.read.decode import DecodeFault
+from gangsched.kube.read.decode import DecodeFault, check_size
 from gangsched.kube.read.devices import claim_asks, has_more
 from gangsched.kube.read.inter_pod import label_selector
 from gangsched.kube.read.shapes import selector_terms
-from gangsched.kube.read.storage_wire import WireClaim, WireCsiNode, WireResourceClaim, WireStorageClass, WireVolume
-from gangsched.kube.read.wire import Amounts, Meta, NodeSelector
+from gangsched.kube.read.storage_wire import (
+    ClaimOutline,
+    WireClaim,
+    WireCsiNode,
+    WireResourceClaim,
+    WireStorageClass,
+    WireVolume,
+)
+from gangsched.kube.read.wire import Amounts, Identified, Meta, NodeSelector
 from gangsched.model.inter_pod import Requirement
 from gangsched.model.objects import NOTHING
 from gangsched.model.resources import QuantityError, parse_quantity
@@ -37,6 +44,7 @@ def decode_claim(wire: WireClaim) -> Claim:
     """The claim. Raises DecodeFault for an invalid request."""
     meta, spec = wire.metadata, wire.spec
     annotations = meta.annotations or NOTHING
+    check_size(spec, "PersistentVolumeClaim", meta)
     return Claim(
         namespace=meta.namespace,
         name=meta.name,
@@ -58,6 +66,21 @@ def decode_claim(wire: WireClaim) -> Claim:
         request_bytes=_bytes(spec.resources.requests if spec.resources is not None else None, "claim", meta),
         # Unlike for pods, no selector selects every volume.
         selector=() if spec.selector is None else label_selector(spec.selector),
+    )
+
+
+def instead_of_claim(identity: WireClaim | Identified, old: Claim | None, why: str) -> Claim:
+    """Replacement for a claim that cannot be decoded: pods that use it are refused with the reason."""
+    meta = identity.metadata
+    return Claim(
+        namespace=meta.namespace,
+        name=meta.name,
+        uid=meta.uid,
+        resource_version=meta.resource_version,
+        # A pod that runs goes on using its volume.
+        volume_name=old.volume_name if old is not None else "",
+        bound=old is not None and old.bound,
+        unread=why,
     )
 
 
@@ -123,6 +146,28 @@ def decode_resource_claim(wire: WireResourceClaim) -> ResourceClaim:
         finalizers=meta.finalizers or (),
         has_more=has_more(wire.spec),
         asks=claim_asks(meta.namespace, meta.name, meta.uid, wire.spec, status),
+    )
+
+
+def instead_of_resource_claim(
+    wire: WireResourceClaim | ClaimOutline, old: ResourceClaim | None, why: str
+) -> ResourceClaim | None:
+    """Replacement for a claim that cannot be decoded: its last version, or one that no other pod may use, whose devices
+    are in use.
+    """
+    if old is not None or isinstance(wire, WireResourceClaim):
+        return old
+    meta, status = wire.metadata, wire.status or {}
+    asks = claim_asks(meta.namespace, meta.name, meta.uid, wire.spec, status)
+    return ResourceClaim(
+        namespace=meta.namespace,
+        name=meta.name,
+        uid=meta.uid,
+        resource_version=meta.resource_version,
+        # Its devices must not look free, whatever else is unknown.
+        allocated=status.get("allocation") is not None,
+        required=(),  # which no node matches
+        asks=msgspec.structs.replace(asks, unknown=why),
     )
 
 

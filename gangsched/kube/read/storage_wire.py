@@ -6,17 +6,18 @@ Invariant: as in `wire`: types only, as the API server spells them.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
-from gangsched.kube.read.wire import Amounts, LabelSelector, Meta, NodeSelector, Resources, Wire
+from gangsched.kube.read.wire import Amounts, LabelSelector, Meta, NodeSelector, ObjectIdentity, Resources, Wire
+from gangsched.model.bounds import UP_TO_MANY, UP_TO_SOME
 
 
 class ClaimSpec(Wire):
     """v1.PersistentVolumeClaimSpec."""
 
-    access_modes: tuple[str, ...] | None = None
+    access_modes: Annotated[tuple[str, ...], UP_TO_MANY] | None = None
     storage_class_name: str | None = None
     volume_name: str = ""
     volume_mode: str | None = None
@@ -64,7 +65,7 @@ class VolumeSpec(Wire):
     """v1.PersistentVolumeSpec."""
 
     capacity: Amounts | None = None
-    access_modes: tuple[str, ...] | None = None
+    access_modes: Annotated[tuple[str, ...], UP_TO_MANY] | None = None
     storage_class_name: str = ""
     volume_mode: str | None = None
     volume_attributes_class_name: str | None = None
@@ -91,13 +92,13 @@ class TopologyRequirement(Wire):
     """v1.TopologySelectorLabelRequirement."""
 
     key: str = ""
-    values: tuple[str, ...] = ()
+    values: Annotated[tuple[str, ...], UP_TO_MANY] = ()
 
 
 class TopologyTerm(Wire):
     """v1.TopologySelectorTerm."""
 
-    match_label_expressions: tuple[TopologyRequirement, ...] | None = None
+    match_label_expressions: Annotated[tuple[TopologyRequirement, ...], UP_TO_SOME] | None = None
 
 
 class WireStorageClass(Wire):
@@ -106,19 +107,27 @@ class WireStorageClass(Wire):
     metadata: Meta
     provisioner: str = ""
     volume_binding_mode: str | None = None
-    allowed_topologies: tuple[TopologyTerm, ...] | None = None
+    allowed_topologies: Annotated[tuple[TopologyTerm, ...], UP_TO_SOME] | None = None
 
 
 class ClaimMeta(Meta):
     """metav1.ObjectMeta with the finalizers."""
 
-    finalizers: tuple[str, ...] | None = None
+    finalizers: Annotated[tuple[str, ...], UP_TO_SOME] | None = None
 
 
 class WireResourceClaim(Wire):
     """resource.k8s.io/v1 ResourceClaim; `kube.read.devices` reads what it asks for and has."""
 
     metadata: ClaimMeta
+    spec: dict[str, Any] = msgspec.field(default_factory=dict)
+    status: dict[str, Any] | None = None
+
+
+class ClaimOutline(Wire):
+    """A ResourceClaim that cannot be decoded as WireResourceClaim: its metadata has more entries than are read."""
+
+    metadata: ObjectIdentity
     spec: dict[str, Any] = msgspec.field(default_factory=dict)
     status: dict[str, Any] | None = None
 
@@ -151,7 +160,7 @@ class Driver(Wire):
 class CsiNodeSpec(Wire):
     """storage.k8s.io/v1 CSINodeSpec."""
 
-    drivers: tuple[Driver, ...] | None = None
+    drivers: Annotated[tuple[Driver, ...], UP_TO_SOME] | None = None
 
 
 class WireCsiNode(Wire):

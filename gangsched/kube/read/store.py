@@ -10,7 +10,9 @@ must not look free. A pod without a valid version uses all room of its node (sem
 
 from __future__ import annotations
 
+import re
 from collections.abc import ItemsView
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Generic
 
@@ -32,6 +34,11 @@ _ITEMS = b',"items":['
 HEAD_BYTES = 4_096
 TOLD_AT_ONCE = 1_000
 SENTENCE_CHARACTERS = 500
+
+UNDECODABLE = (msgspec.DecodeError, RecursionError)
+"""RecursionError: no API server sends what is nested more deeply than `app.MOST_NESTED`."""
+_ABOVE = re.compile(r"Expected `(?:array|object)` of length <= (\d+) - at `\$\.?(.*)`")
+"""What msgspec says of a list or map that is longer than its type allows."""
 
 _loose_line = msgspec.json.Decoder(Line[Raw])
 _loose_page = msgspec.json.Decoder(Page[Raw])
@@ -62,7 +69,7 @@ def continue_token(page: bytes) -> str:
         return ""
     try:
         return _loose_page.decode(head + b"}").metadata.continue_token
-    except msgspec.DecodeError:
+    except UNDECODABLE:
         return ""
 
 
@@ -127,7 +134,7 @@ class Store(Generic[W, T]):
             for wire in page.items or ():
                 self._list_item(wire)
             meta = page.metadata
-        except msgspec.DecodeError:
+        except UNDECODABLE:
             meta = self._add_page_loosely(raw).metadata
         # Only in the first list: later ones must replace everything at once, or deleted objects would seem to exist.
         if not self.resource_version and (meta.continue_token or self._items):
@@ -157,7 +164,7 @@ class Store(Generic[W, T]):
         self.counts.lines += 1
         try:
             line = self.resource.line.decode(raw)
-        except msgspec.DecodeError:
+        except UNDECODABLE:
             self._take_line_loosely(raw)
             return
         kind, wire = line.type, line.object
@@ -191,8 +198,9 @@ class Store(Generic[W, T]):
         except Exception as error:  # of one object; a DecodeFault names it, anything else is a bug that it found
             who = f"{wire.metadata.namespace}/{wire.metadata.name}".strip("/")
             bug = f"One of the {self.resource.name}, {who}, cannot be understood: {type(error).__name__}: {error}."
-            self._complain(key, str(error) if isinstance(error, DecodeFault) else bug)
-            return self.resource.instead(wire, self._items.get(key)), False
+            why = str(error) if isinstance(error, DecodeFault) else bug
+            self._complain(key, why)
+            return self.resource.instead(wire, self._items.get(key), _cause(why)), False
         self._complaints.pop(key, None)
         return item, True
 
@@ -205,10 +213,13 @@ class Store(Generic[W, T]):
         key = self.resource.key(wire.metadata)
         item, _ = self._convert(key, wire)
         if item is not None:
-            # Equal objects stay the same object, so that comparing and caching by identity goes on working.
-            old = self._items.get(key)
-            self._listing[key] = old if old is not None and old == item else item
-            self._untold.append(key)
+            self._list(key, item)
+
+    def _list(self, key: str, item: T) -> None:
+        # Equal objects stay the same object, so that comparing and caching by identity goes on working.
+        old = self._items.get(key)
+        self._listing[key] = old if old is not None and old == item else item
+        self._untold.append(key)
 
     def _add_page_loosely(self, raw: bytes) -> Page[Raw]:
         """Take a page that contains an object with wrong types, the others as usual."""
@@ -216,11 +227,10 @@ class Store(Generic[W, T]):
         for item in page.items or ():
             try:
                 wire = self.resource.item.decode(item)
-            except msgspec.DecodeError as error:
-                identity = self._complain_about(item, error)
-                old = self._items.get(self.resource.key(identity))
-                if old is not None:
-                    self._listing[self.resource.key(identity)] = old
+            except UNDECODABLE as error:
+                identity, instead = self._complain_about(item, error)
+                if instead is not None:
+                    self._list(self.resource.key(identity), instead)
             else:
                 self._list_item(wire)
         return page
@@ -232,23 +242,31 @@ class Store(Generic[W, T]):
             raise _watch_error(line.object)
         try:
             self.resource.item.decode(line.object)
-        except msgspec.DecodeError as error:
-            identity = self._complain_about(line.object, error)
+        except UNDECODABLE as error:
+            identity, instead = self._complain_about(line.object, error)
+            key = self.resource.key(identity)
             if line.type == "DELETED":
-                self._remove(self.resource.key(identity))
+                self._remove(key)
+            elif instead is not None and self._items.get(key) != instead:
+                self._items[key] = instead
+                self._sink(Applied(instead))
             self.resource_version = identity.resource_version or self.resource_version
 
-    def _complain_about(self, raw: Raw, error: Exception) -> ObjectIdentity:
-        """Warn of an object with wrong types; returns its identity as far as that can be read."""
-        try:
+    def _complain_about(self, raw: Raw, error: Exception) -> tuple[ObjectIdentity, T | None]:
+        """Warn of an object with wrong types, or above a bound; returns its identity as far as that can be read, and
+        what counts instead of it.
+        """
+        found, instead, why = Identified(), None, _shown(error)
+        with suppress(*UNDECODABLE):
             found = _identity.decode(raw)
-        except msgspec.DecodeError:
-            found = Identified()
+            outline = self.resource.outline.decode(raw)
+            instead = self.resource.instead(outline, self._items.get(self.resource.key(found.metadata)), why)
+
         who = f"{found.metadata.namespace}/{found.metadata.name}".strip("/") or "without a name"
         self._complain(
-            self.resource.key(found.metadata), f"One of the {self.resource.name}, {who}, cannot be understood: {error}."
+            self.resource.key(found.metadata), f"One of the {self.resource.name}, {who}, cannot be understood: {why}."
         )
-        return found.metadata
+        return found.metadata, instead
 
     def _complain(self, key: str, sentence: str) -> None:
         self.counts.bad_objects += 1
@@ -259,9 +277,24 @@ class Store(Generic[W, T]):
             self._warn(sentence)
 
 
+def _cause(sentence: str) -> str:
+    """The cause in a sentence about an object that cannot be understood."""
+    return sentence.partition("cannot be understood: ")[2].removesuffix(".")[:SENTENCE_CHARACTERS]
+
+
+def _shown(error: Exception) -> str:
+    """A fault of the decoder; one about a bound as the sentence of `model.bounds`."""
+    text = str(error)
+    bound = _ABOVE.match(text)
+    if bound is None:
+        return text[:SENTENCE_CHARACTERS]
+    most, path = int(bound[1]), bound[2]
+    return f"{path} has more than {most:,} entries, and gangsched reads at most {most:,}: remove some"
+
+
 def _watch_error(raw: Raw) -> WatchError:
     try:
         status = _status.decode(raw)
-    except msgspec.DecodeError:
+    except UNDECODABLE:
         return WatchError(0, "Unknown", "The watch ended with an error that is no Status.")
     return WatchError(status.code, status.reason, status.message)

@@ -6,11 +6,12 @@ marks fields that need not be decoded for most objects. `decode` converts these 
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
+from typing import Annotated, Generic, TypeVar
 
 import msgspec
 from msgspec import Raw
 
+from gangsched.model.bounds import UP_TO_FEW, UP_TO_MANY, UP_TO_SOME
 from gangsched.model.inter_pod import Requirement
 from gangsched.model.objects import Taint, Toleration
 
@@ -45,9 +46,9 @@ class Meta(ObjectIdentity):
 
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
-    labels: dict[str, str] | None = None
-    annotations: dict[str, str] | None = None
-    owner_references: list[Owner] | None = None
+    labels: Annotated[dict[str, str], UP_TO_MANY] | None = None
+    annotations: Annotated[dict[str, str], UP_TO_MANY] | None = None
+    owner_references: Annotated[list[Owner], UP_TO_SOME] | None = None
 
 
 class Identified(Wire):
@@ -56,7 +57,7 @@ class Identified(Wire):
     metadata: ObjectIdentity = msgspec.field(default_factory=ObjectIdentity)
 
 
-Amounts = dict[str, str | int | float]
+Amounts = Annotated[dict[str, str | int | float], UP_TO_FEW]
 
 
 class Resources(Wire):
@@ -78,21 +79,21 @@ class Container(Wire, omit_defaults=True):
 
     name: str = ""
     resources: Resources | None = None
-    ports: list[Port] | None = None
+    ports: Annotated[list[Port], UP_TO_MANY] | None = None
     restart_policy: str = ""
 
 
 class Term(Wire, omit_defaults=True):
     """v1.NodeSelectorTerm."""
 
-    match_expressions: tuple[Requirement, ...] = ()
-    match_fields: tuple[Requirement, ...] = ()
+    match_expressions: Annotated[tuple[Requirement, ...], UP_TO_SOME] = ()
+    match_fields: Annotated[tuple[Requirement, ...], UP_TO_SOME] = ()
 
 
 class NodeSelector(Wire, omit_defaults=True):
     """v1.NodeSelector."""
 
-    node_selector_terms: tuple[Term, ...] | None = None
+    node_selector_terms: Annotated[tuple[Term, ...], UP_TO_SOME] | None = None
 
 
 class Preferred(Wire, omit_defaults=True):
@@ -106,7 +107,7 @@ class WireNodeAffinity(Wire, omit_defaults=True):
     """v1.NodeAffinity."""
 
     required: NodeSelector | None = msgspec.field(name="requiredDuringSchedulingIgnoredDuringExecution", default=None)
-    preferred: tuple[Preferred, ...] | None = msgspec.field(
+    preferred: Annotated[tuple[Preferred, ...], UP_TO_SOME] | None = msgspec.field(
         name="preferredDuringSchedulingIgnoredDuringExecution", default=None
     )
 
@@ -118,8 +119,8 @@ class Ignored(Wire):
 class LabelSelector(Wire, omit_defaults=True):
     """metav1.LabelSelector."""
 
-    match_labels: dict[str, str] | None = None
-    match_expressions: tuple[Requirement, ...] | None = None
+    match_labels: Annotated[dict[str, str], UP_TO_MANY] | None = None
+    match_expressions: Annotated[tuple[Requirement, ...], UP_TO_SOME] | None = None
 
 
 class AffinityTerm(Wire, omit_defaults=True):
@@ -127,7 +128,7 @@ class AffinityTerm(Wire, omit_defaults=True):
 
     topology_key: str = ""
     label_selector: LabelSelector | None = None
-    namespaces: tuple[str, ...] | None = None
+    namespaces: Annotated[tuple[str, ...], UP_TO_MANY] | None = None
     namespace_selector: LabelSelector | None = None
 
 
@@ -141,10 +142,10 @@ class WeightedTerm(Wire, omit_defaults=True):
 class WirePodAffinity(Wire, omit_defaults=True):
     """v1.PodAffinity and v1.PodAntiAffinity."""
 
-    required: tuple[AffinityTerm, ...] | None = msgspec.field(
+    required: Annotated[tuple[AffinityTerm, ...], UP_TO_FEW] | None = msgspec.field(
         name="requiredDuringSchedulingIgnoredDuringExecution", default=None
     )
-    preferred: tuple[WeightedTerm, ...] | None = msgspec.field(
+    preferred: Annotated[tuple[WeightedTerm, ...], UP_TO_FEW] | None = msgspec.field(
         name="preferredDuringSchedulingIgnoredDuringExecution", default=None
     )
 
@@ -167,7 +168,7 @@ class SpreadConstraint(Wire, omit_defaults=True):
     min_domains: int | None = None
     node_affinity_policy: str | None = None
     node_taints_policy: str | None = None
-    match_label_keys: tuple[str, ...] | None = None
+    match_label_keys: Annotated[tuple[str, ...], UP_TO_MANY] | None = None
 
 
 class ClaimSource(Wire, omit_defaults=True):
@@ -206,17 +207,17 @@ class PodSpec(Wire):
     priority: int = 0
     preemption_policy: str | None = None
     termination_grace_period_seconds: int | None = None
-    node_selector: dict[str, str] | None = None
+    node_selector: Annotated[dict[str, str], UP_TO_MANY] | None = None
     affinity: Affinity | None = None
-    tolerations: tuple[Toleration, ...] | None = None
-    containers: list[Container] | None = None  # null in bookmarks
-    init_containers: list[Container] | None = None
+    tolerations: Annotated[tuple[Toleration, ...], UP_TO_SOME] | None = None
+    containers: Annotated[list[Container], UP_TO_SOME] | None = None  # null in bookmarks
+    init_containers: Annotated[list[Container], UP_TO_SOME] | None = None
     resources: Resources | None = None
     overhead: Amounts | None = None
-    scheduling_gates: list[Ignored] | None = None
-    topology_spread_constraints: list[SpreadConstraint] | None = None
-    volumes: list[WirePodVolume] | None = None
-    resource_claims: list[DeviceSource] | None = None
+    scheduling_gates: Annotated[list[Ignored], UP_TO_SOME] | None = None
+    topology_spread_constraints: Annotated[list[SpreadConstraint], UP_TO_FEW] | None = None
+    volumes: Annotated[list[WirePodVolume], UP_TO_MANY] | None = None
+    resource_claims: Annotated[list[DeviceSource], UP_TO_SOME] | None = None
     scheduling_group: SchedulingGroup | None = None
     active_deadline_seconds: int | None = None
 
@@ -238,6 +239,11 @@ class ContainerStatus(Wire):
     resources: Resources | None = None
 
 
+Statuses = Annotated[list[ContainerStatus], UP_TO_SOME]
+Conditions = Annotated[list[WireCondition], UP_TO_SOME]
+"""The types of fields of a pod's status that stay raw."""
+
+
 class ExtendedClaimStatus(Wire):
     """v1.PodExtendedResourceClaimStatus."""
 
@@ -257,7 +263,7 @@ class PodStatus(Wire):
     conditions: Raw = EMPTY
     container_statuses: Raw = EMPTY
     init_container_statuses: Raw = EMPTY
-    resource_claim_statuses: list[DeviceSource] | None = None
+    resource_claim_statuses: Annotated[list[DeviceSource], UP_TO_SOME] | None = None
     extended_resource_claim_status: ExtendedClaimStatus | None = None
 
 
@@ -269,6 +275,37 @@ class WirePod(Wire):
     status: PodStatus = msgspec.field(default_factory=PodStatus)
 
 
+class OutlineMeta(ObjectIdentity):
+    """metav1.ObjectMeta without bounds, of an object that is above one."""
+
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+
+
+class OutlineSpec(Wire):
+    """v1.PodSpec: which pod it is, and whether it has a node."""
+
+    node_name: str = ""
+    scheduler_name: str = ""
+    scheduling_group: SchedulingGroup | None = None
+
+
+class OutlineStatus(Wire):
+    """v1.PodStatus: whether it has ended."""
+
+    phase: str = ""
+
+
+class PodOutline(Wire):
+    """v1.Pod that cannot be decoded as WirePod: what says where it is, and which gang it belongs to."""
+
+    metadata: OutlineMeta
+    spec: OutlineSpec = msgspec.field(default_factory=OutlineSpec)
+    status: OutlineStatus = msgspec.field(default_factory=OutlineStatus)
+
+
 class WireNamespace(Wire):
     """v1.Namespace."""
 
@@ -278,7 +315,7 @@ class WireNamespace(Wire):
 class ServiceSpec(Wire):
     """v1.ServiceSpec."""
 
-    selector: dict[str, str] | None = None
+    selector: Annotated[dict[str, str], UP_TO_MANY] | None = None
 
 
 class WireService(Wire):
@@ -292,13 +329,14 @@ class NodeSpec(Wire):
     """v1.NodeSpec."""
 
     unschedulable: bool = False
-    taints: tuple[Taint, ...] | None = None
+    taints: Annotated[tuple[Taint, ...], UP_TO_SOME] | None = None
 
 
 class NodeStatus(Wire):
     """v1.NodeStatus."""
 
-    allocatable: Amounts | None = None
+    #: Of an administrator's object, which has a resource for each kind of device of the node.
+    allocatable: Annotated[dict[str, str | int | float], UP_TO_SOME] | None = None
 
 
 class WireNode(Wire):

@@ -186,6 +186,8 @@ def _volume_problems(pod: Pod, found: Found, storage: Storage) -> Iterator[Refus
 def _claim_problem(pod: Pod, use: ClaimUse, claim: Claim | None) -> str:
     if claim is None:
         return f'waiting for ephemeral volume controller to create the persistentvolumeclaim "{use.name}"'
+    if claim.unread:
+        return f'persistentvolumeclaim "{use.name}" cannot be read: {claim.unread}'
     if claim.lost:
         return f'persistentvolumeclaim "{use.name}" bound to non-existent persistentvolume "{claim.volume_name}"'
     if claim.deleting:

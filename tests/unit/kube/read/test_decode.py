@@ -114,7 +114,10 @@ def test_placement_terms() -> None:
     ("spec", "words"),
     [
         ({"volumes": [{"name": "v", "emptyDir": {}}]}, ()),
-        ({"resourceClaims": [{"name": "c"}]}, ("resource claims of an unknown kind",)),
+        (
+            {"resourceClaims": [{"name": "c"}]},
+            ("uses resource claims of an unknown kind, which gangsched does not support yet",),
+        ),
     ],
 )
 def test_unsupported_features_are_named(spec: dict[str, Any], words: tuple[str, ...]) -> None:

@@ -261,7 +261,8 @@ async def test_bad_line_does_not_stop_the_others(tmp_path: Path) -> None:
     """One bad object in a stream is reported; the stream goes on."""
     parts = [line("ADDED", pod("bad", rv="6", cpu="much")), line("ADDED", pod("c", rv="8"))]
     async with reflecting(tmp_path, [says(page(rv="5"))], [streams(*parts, hold=True)]) as run:
-        await run.until(lambda: run.names() == {"c"})
+        # A pending pod is told why it is not scheduled.
+        await run.until(lambda: run.names() == {"bad", "c"})
         assert len(run.server.queries("WATCH", PODS)) == 1
         assert "ns/bad" in run.reports[0]
 

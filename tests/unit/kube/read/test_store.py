@@ -120,14 +120,22 @@ def test_ended_pod_without_gang_frees_its_room() -> None:
     assert watched.said() == ["=a", "-uid-a"]
 
 
-@pytest.mark.parametrize("bad", [pod("b", cpu="much"), pod("b", spec={"containers": "none"}), pod("b", labels=[1])])
-def test_bad_object_is_skipped_and_told_once(bad: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("bad", "listed"),
+    [
+        # A pending pod is told why it is not scheduled, so the state knows it.
+        (pod("b", cpu="much"), "=a,b,c"),
+        (pod("b", spec={"containers": "none"}), "=a,b,c"),
+        (pod("b", labels=[1]), "=a,c"),
+    ],
+)
+def test_bad_object_is_skipped_and_told_once(bad: dict[str, Any], listed: str) -> None:
     """One object that cannot be understood stops nothing, and is reported once per kind of fault."""
     watched = Watched()
     watched.relist(pod("a"), bad, pod("c"))
     watched.line(line("MODIFIED", bad))
     watched.line(line("ADDED", pod("d", rv="40")))
-    assert watched.said() == ["=a,c", "+d@"]
+    assert watched.said() == [listed, "+d@"]
     assert len(watched.reports) == 1
     assert "ns/b" in watched.reports[0]
     assert watched.store.counts.bad_objects == 2
