@@ -23,6 +23,8 @@ from gangsched.model.preemption import NotHelpful, Obstacle
 
 UNITS_A_GROUP = 100
 """Units of deciding one group, whatever it is: a plan may come to hundreds."""
+TO_COME_A_UNIT = 4
+"""Members to come that are made, and sorted, in the time of one unit."""
 BEYOND = 3_000
 """Units of each plan for what comes after the groups: who yields, and whom groups that hold preempt."""
 
@@ -108,7 +110,7 @@ class PlanQueue:
         # An attribute, not a context manager: that took measurable time for thousands of groups.
         may, work.most = work.most, min(work.most, self._limit)
         try:
-            work.charge(UNITS_A_GROUP)
+            work.charge(UNITS_A_GROUP + sum(len(gang.to_come) for gang in group.gangs) // TO_COME_A_UNIT)
             verdict = decided(group)
             ledger.progress = None
             placed, left = ledger.checkpoint(), self._limit - work.used

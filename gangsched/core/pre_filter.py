@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from gangsched.core.permit import missing
 from gangsched.core.progress import Progress
 from gangsched.core.reserve import Ledger
 from gangsched.core.scopes import usable
-from gangsched.model.gang import Gang, Group, Placement, Refusal
+from gangsched.model.gang import Gang, Group, Placement, Refusal, namespace_of
 from gangsched.model.objects import Pod, Shape
 from gangsched.model.plan import Need
 from gangsched.model.reasons import Reason
@@ -54,7 +55,7 @@ def unhindered(group: Group) -> list[Gang]:
 def not_ready(gang: Gang) -> Refusal | None:
     """Why a gang gets no round: it is uninitialised, has timed out, or lacks members (P1, P2). None if it is ready."""
     if gang.uninitialised is not None:
-        return gang.uninitialised
+        return replace(gang.uninitialised, of=namespace_of(gang.id))
     if gang.timed_out:
         return placing.timed_out(gang)
     if not gang.free_running and gang.quorum < gang.min_member:

@@ -7,15 +7,17 @@ not a bind.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from gangsched.core.messages import placing
 from gangsched.core.queue_sort import in_member_order
 from gangsched.core.reserve import Ledger
 from gangsched.model.gang import Gang, is_to_come, room_key
 from gangsched.model.gpu_policy import GpuPolicy
+from gangsched.model.lazy_pods import LazyPods
+from gangsched.model.objects import Pod
 from gangsched.model.plan import Verdict
 from gangsched.model.reasons import Reason
 
@@ -24,7 +26,32 @@ def with_all(gang: Gang, policy: GpuPolicy) -> Gang:
     """The gang as plans see it: members to come are pending, and part of the minimum."""
     if not gang.to_come:
         return gang
-    return replace(gang, min_member=gang.least, pending=in_member_order((*gang.pending, *gang.to_come), policy))
+    return replace(gang, min_member=gang.least, pending=AllMembers(tuple(gang.pending), gang.to_come, policy))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AllMembers(LazyPods):
+    """The members of a gang and those to come, in member order (Q5)."""
+
+    present: tuple[Pod, ...]
+    to_come: Sequence[Pod]
+    policy: GpuPolicy
+
+    def __len__(self) -> int:
+        """Number of all of them."""
+        return len(self.present) + len(self.to_come)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both have the same members."""
+        return isinstance(other, AllMembers) and (self.present, self.to_come) == (other.present, other.to_come)
+
+    def __hash__(self) -> int:
+        """Pods have no hash, and the members to come say which gang it is."""
+        return hash(self.to_come)
+
+    def make(self) -> tuple[Pod, ...]:
+        """Make the members to come, and sort all."""
+        return in_member_order((*self.present, *self.to_come), self.policy)
 
 
 def split(verdict: Verdict) -> Verdict:

@@ -78,7 +78,7 @@ class TreeDecision:
                 parts.gangs[gang.id] = replace(gang, pending=needed)
         return parts
 
-    def _enough(self, gang: Gang) -> tuple[Pod, ...]:
+    def _enough(self, gang: Gang) -> Sequence[Pod]:
         """Pending members among which a start may choose: of those that are alike, no more than are needed.
 
         With hundreds of others, a plan would spend its work on members that are placed after the minimum anyway.

@@ -8,11 +8,13 @@ rebuilds both when something changes.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, TypeAlias
 
 from gangsched.model.gpu_policy import NO_CONSTRAINTS, PlacementConstraints
+from gangsched.model.lazy_pods import TO_COME
 from gangsched.model.objects import JointStart, Pod
 from gangsched.model.reasons import Reason
 from gangsched.model.resources import ResourceVector
@@ -27,8 +29,9 @@ PLAIN: Final = "pod:"
 """Begins the id of a plain pod, and of its group."""
 TREE: Final = "tree:"
 """Begins the id of the group of all gangs of a tree (I9), which may be a gang's id without it."""
-TO_COME: Final = "to-come:"
-"""Begins the uid of the stand-in for a member that does not exist yet (B8); the id of its gang follows."""
+
+
+OF_ANOTHER_NAMESPACE: Final = "waiting for a gang of another namespace in the same group"
 
 
 class Mode(StrEnum):
@@ -72,13 +75,19 @@ class Refusal:
     """Why a pod or gang is not scheduled now: a reason and a message.
 
     `message` changes only with the reason, the cause or the advice. `now` has facts that change more often, such as
-    counts (semantics E1). `never`: the pod or gang would not fit even if the nodes were empty.
+    counts (semantics E1). `never`: the pod or gang would not fit even if the nodes were empty. `of` is the namespace
+    whose objects it names, "" for none.
     """
 
     reason: Reason
     message: str
     now: str = ""
     never: bool = False
+    of: str = ""
+
+    def told_in(self, namespace: str) -> Refusal:
+        """The refusal as it is told in a namespace, which learns no name of another one (semantics I4)."""
+        return self if self.of in {"", namespace} else Refusal(self.reason, OF_ANOTHER_NAMESPACE)
 
     @property
     def text(self) -> str:
@@ -98,7 +107,7 @@ class Gang:
     wait_time_s: float = 600.0
     min_resources: ResourceVector = ()
     #: Unbound, ungated, not terminating and not held, with a scheduler name of gangsched; in placing order (Q5).
-    pending: tuple[Pod, ...] = ()
+    pending: Sequence[Pod] = ()
     #: Members that passed Permit and whose bind failed (B3): they are placed like plain pods, whatever the match
     #: policy.
     retry: tuple[Pod, ...] = ()
@@ -144,7 +153,7 @@ class Gang:
     standing: tuple[tuple[int, str], ...] = ()
     #: Until the gang has started: stand-ins for members that are created after others run (B8). The view of a group has
     #: them among `pending` (`with_all`).
-    to_come: tuple[Pod, ...] = ()
+    to_come: Sequence[Pod] = ()
     #: After the start: the stand-ins that still have room.
     promised: tuple[Placement, ...] = ()
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from gangsched.model.gang import Group, Placement, Refusal
+from gangsched.model.gang import Group, Placement, Refusal, namespace_of
 from gangsched.model.objects import Shape
 from gangsched.model.preemption import NotHelpful, Preemption, PreemptionInput
 from gangsched.model.reasons import Reason
@@ -109,7 +109,7 @@ class Verdict:
 
     def of_gang(self, gang: str) -> Refusal:
         """The message for one gang of the group."""
-        return dict(self.gangs).get(gang, self.told)
+        return dict(self.gangs).get(gang, self.told).told_in(namespace_of(gang))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

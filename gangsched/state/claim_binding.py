@@ -197,11 +197,15 @@ class ClaimBinding:
                 # Their next try comes after 30 s and more, while other failures are tried again within 10 s (B7).
                 due.late |= {self._starts.group_of(each) for each in members}
                 withdrawn = [order for each in members if (order := self._withdraw(each)) is not None]
-            aftermath = self._aftermath(members, withdrawn)
+            # Claims of another namespace are not for this one to know (I4).
+            namespaces = {each.pod.namespace for each in members}
+            aftermath = {each: self._aftermath(members, withdrawn, each) for each in namespaces}
             for member, reason in zip(members, reasons.values(), strict=True):
                 self.counts.failed += bool(_prepared(member))
                 what = "allocating devices" if any(map(_is_for_devices, member.selections)) else "binding volumes"
-                due.ended.append(BindFailed(member.pod.uid, member.node, f"{what}: {reason}{aftermath}"))
+                due.ended.append(
+                    BindFailed(member.pod.uid, member.node, f"{what}: {reason}{aftermath[member.pod.namespace]}")
+                )
             due.withdrawn += withdrawn + [each for member in members for each in self._deallocate(member)]
 
     def _withdraw(self, member: Member) -> ReleaseClaims | None:
@@ -229,14 +233,17 @@ class ClaimBinding:
         self._cluster.storage_cache.releasing(each.key for each in claims)
         return [_release(member, claims)] if claims else []
 
-    def _aftermath(self, members: list[Member], withdrawn: list[ReleaseClaims]) -> str:
-        """The sentence about the claims of these members: volumes that exist stay with their owner."""
+    def _aftermath(self, members: list[Member], withdrawn: list[ReleaseClaims], namespace: str) -> str:
+        """The sentence about the claims that these members have in a namespace: volumes that exist stay with their
+        owner.
+        """
         storage = self._cluster.storage_cache
-        keys = {each.key for member in members for each in _prepared(member)}
+        own = [each for each in members if each.pod.namespace == namespace]
+        keys = {each.key for member in own for each in _prepared(member)}
         made = sorted(key for key in keys if (claim := storage.claim(key)) is not None and claim.bound)
         is_start = made and len(members) > 1
         text = f"; the volumes provisioned for {named(made)} stay until these claims are deleted" if is_start else ""
-        asked = sorted({each.key for order in withdrawn for each in order.claims})
+        asked = sorted({each.key for order in withdrawn if order.namespace == namespace for each in order.claims})
         return f"{text}; the request for {named(asked)} is withdrawn" if asked else text
 
     def _look(self, member: Member, wait: ClaimsWait, changed: set[str], now_s: float) -> None:

@@ -127,10 +127,16 @@ def _given_up(members: Iterable[Member], failed: Mapping[str, str]) -> dict[str,
     """Why each member's wait ends with its start. Those whose claims are being written end once that is answered."""
     # A write under way may still succeed. If its wait ended now, nobody would know what is to be released.
     waiting = [each for each in members if each.wait is not None and each.wait.deadline_s < math.inf]
-    first = min((each for each in waiting if each.pod.uid in failed), key=lambda each: each.pod.key, default=None)
-    cause = (
-        "a member was deleted, or waited too long for its volumes"
-        if first is None
-        else f"pod {first.pod.key}: {failed[first.pod.uid]}"
+    first: dict[str, Member] = {}
+    for each in sorted(waiting, key=lambda each: each.pod.key):
+        if each.pod.uid in failed:
+            first.setdefault(each.pod.namespace, each)
+    causes = {namespace: f"pod {each.pod.key}: {failed[each.pod.uid]}" for namespace, each in first.items()}
+    # What is wrong in another namespace is not for this one to know (I4).
+    other = (
+        "a member of another namespace failed" if first else "a member was deleted, or waited too long for its volumes"
     )
-    return {each.pod.uid: failed.get(each.pod.uid, f"its gang did not start: {cause}") for each in waiting}
+    return {
+        each.pod.uid: failed.get(each.pod.uid, f"its gang did not start: {causes.get(each.pod.namespace, other)}")
+        for each in waiting
+    }

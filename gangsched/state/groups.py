@@ -196,7 +196,9 @@ class Registry:
         gangs = tuple(with_all(self._views[gang_id], self.policy) for gang_id in record.gangs)
         if record.tree is not None and any(each.never_preempts for each in composites_of(record.tree)):
             gangs = tuple(replace(gang, never_preempts=True) for gang in gangs)
-        pods = [pod for gang in gangs for pod in (*gang.pending, *gang.retry)]
+        # Without members to come, which have the priority of one that is present.
+        present = [self._views[gang_id] for gang_id in record.gangs]
+        pods = [pod for gang in present for pod in (*gang.pending, *gang.retry)]
         pods += [placement.pod for gang in gangs for placement in (*gang.kept, *gang.held)]
         rest = rest_of_start(gangs, record.tree)
         view = Group(

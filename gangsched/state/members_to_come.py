@@ -14,8 +14,9 @@ from dataclasses import replace
 from gangsched.api import keys
 from gangsched.api.later_members import MOST_TO_COME
 from gangsched.api.problem import Problem
-from gangsched.model.gang import TO_COME, Gang, Placement, namespace_of
+from gangsched.model.gang import Gang, Placement
 from gangsched.model.gpu_policy import GpuPolicy
+from gangsched.model.lazy_pods import StandIns, stand_in
 from gangsched.model.objects import Pod, PromisedRoom, Shape, Toleration
 from gangsched.model.resources import PODS, ResourceVector, from_dict
 from gangsched.state.gangs import GangRecord
@@ -42,7 +43,9 @@ def with_members_to_come(gang: Gang, record: GangRecord, policy: GpuPolicy) -> G
         record.room_problem = _unknown(record, number)
         # It starts without room for the others: a leader that waited for what nobody states would wait forever.
         return replace(gang, min_member=first)
-    return replace(gang, to_come=tuple(_stand_ins(gang, present, shape, number)))
+    priority = min(pod.priority for pod in present)
+    known = frozenset(pod.index for pod in present)
+    return replace(gang, to_come=StandIns(gang.id, number, gang.total, shape, priority, known))
 
 
 class SiblingWorkers:
@@ -74,13 +77,6 @@ def _set_of(gang_id: str) -> str:
     """Name and revision of the LeaderWorkerSet whose group is a gang: its id without the index of the group."""
     name, _, revision = gang_id.rpartition("-")
     return f"{name.rpartition('-')[0]} {revision}"
-
-
-def stand_in(gang: str, place: str, shape: Shape, priority: int, name: str = "", index: int = -1) -> Pod:
-    """A pod for a member to come; `place` distinguishes it from other stand-ins of its gang."""
-    namespace = namespace_of(gang)
-    uid = f"{TO_COME}{gang}#{place}"
-    return Pod(uid=uid, namespace=namespace, name=name, creation_s=0, shape=shape, priority=priority, index=index)
 
 
 def promised_room(members: Iterable[Member], *, is_trusted: bool) -> PromisedRoom | None:
@@ -118,17 +114,6 @@ def _promised(gang: Gang, record: GangRecord) -> tuple[Placement, ...]:
         pods = (stand_in(gang.id, f"{node}/{serial}", shape, priority) for serial in range(open_there))
         found.extend(Placement(pod, node) for pod in pods)
     return tuple(found)
-
-
-def _stand_ins(gang: Gang, present: Sequence[Pod], shape: Shape, number: int) -> Iterable[Pod]:
-    known = {pod.index for pod in present}
-    indexes = [index for index in range(gang.total) if index not in known]
-    name = gang.id.partition("/")[2]
-    priority = min(pod.priority for pod in present)
-    for serial in range(number):
-        index = indexes[serial] if serial < len(indexes) else -1
-        said = f"{name} (member {serial + 1} to come)"
-        yield stand_in(gang.id, str(serial), shape, priority, said, index)
 
 
 def _shape_to_come(

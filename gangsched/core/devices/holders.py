@@ -63,7 +63,9 @@ class Holders:
             # Two claims with administrator access may share a device with anybody.
             others = [key for key, had in holders.items() if key != claim and not all(one.admin for one in had)]
             if others and not each.share:
-                return f"device {name} is also allocated to {min(others)}"
+                # A claim of another namespace is not for this one to know (I4).
+                near = [key for key in others if key.rpartition("/")[0] == claim.rpartition("/")[0]]
+                return f"device {name} is also allocated to {min(near) if near else 'another claim'}"
             # The slice is gone, or not read: whether its device has enough left cannot be told.
             if at is None:
                 continue

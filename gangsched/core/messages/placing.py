@@ -17,7 +17,7 @@ from gangsched.core.filter import cause, refusals, static_fit
 from gangsched.core.group_rules import rules_key
 from gangsched.core.reserve import Ledger
 from gangsched.core.scopes import closed, kept_from
-from gangsched.model.gang import Gang, Group, Refusal, shown
+from gangsched.model.gang import Gang, Group, Refusal, namespace_of, shown
 from gangsched.model.objects import Pod, Shape
 from gangsched.model.reasons import Reason
 from gangsched.model.resources import PODS, format_quantity
@@ -77,19 +77,19 @@ def why_no_node(pod: Pod, group: Group, ledger: Ledger, *, filled: bool = False)
 
 def unsupported(pod: Pod) -> Refusal:
     """Refuse a pod that uses a feature that gangsched does not support yet, or that it cannot read."""
-    return Refusal(Reason.UNSUPPORTED, f"pod {pod.key} {'; '.join(pod.shape.unsupported)}")
+    return Refusal(Reason.UNSUPPORTED, f"pod {pod.key} {'; '.join(pod.shape.unsupported)}", of=pod.namespace)
 
 
 def no_node(pod: Pod, refused: Refusal, short: Shortage) -> Refusal:
     """Refusal of a pod without a feasible node; it also states the pod's requests if a resource is insufficient."""
     if not _lacks_room(refused):
-        return refused
+        return replace(refused, of=pod.namespace)
     amounts, now = short.scarcest, refused.now
     if amounts.free_on_one < amounts.asked <= amounts.offered:
         now += f" {_free(amounts)}"
     if never := _never(pod, short):
-        return Refusal(refused.reason, never, now, never=True)
-    return Refusal(refused.reason, f"pod {pod.key} asks for {_asks(pod.shape)}", now)
+        return Refusal(refused.reason, never, now, never=True, of=pod.namespace)
+    return Refusal(refused.reason, f"pod {pod.key} asks for {_asks(pod.shape)}", now, of=pod.namespace)
 
 
 def gang_failed(
@@ -103,16 +103,17 @@ def gang_failed(
     far = note or f"{placed} of {needed} pods could be placed"
     if refused.reason is not Reason.UNSCHEDULABLE:
         cause = refused.message or refused.now.partition(" nodes are available: ")[2].removesuffix(".")
-        return Refusal(refused.reason, f"gang {gang.id} waits for pod {pod.key}: {cause}", far)
+        return Refusal(refused.reason, f"gang {gang.id} waits for pod {pod.key}: {cause}", far, of=pod.namespace)
     now = f"{far}; pod {pod.key}: {refused.now}"
     alike = (each for each in gang.pending if each.shape is pod.shape and not pod.claims)
     first = next(alike, pod)  # the same one, whoever's turn it was
     text = f"{_needs_room(gang, needed)}, but no node has room for pod {first.key}"
     if not _lacks_room(refused):
-        return Refusal(refused.reason, text, now)
+        return Refusal(refused.reason, text, now, of=pod.namespace)
     if never := _never(first, short):
-        return Refusal(refused.reason, f"{_needs_room(gang, needed)}, and {never}", now, never=True)
-    return Refusal(refused.reason, f"{text}, which asks for {_asks(pod.shape)}", f"{now} {_free(short.scarcest)}")
+        return Refusal(refused.reason, f"{_needs_room(gang, needed)}, and {never}", now, never=True, of=pod.namespace)
+    text += f", which asks for {_asks(pod.shape)}"
+    return Refusal(refused.reason, text, f"{now} {_free(short.scarcest)}", of=pod.namespace)
 
 
 def slices_failed(gang: Gang, lacks: str, *, needed: int, note: str, takes: tuple[int, str] | None) -> Refusal:
@@ -126,7 +127,8 @@ def slices_failed(gang: Gang, lacks: str, *, needed: int, note: str, takes: tupl
             f", and can never fit: even when empty, the largest domain, {name}, holds only "
             f"{counted(number, 'pod')} of a slice"
         )
-    return Refusal(Reason.UNSCHEDULABLE, text, f"{note}; {lacks}" if note else lacks, never=takes is not None)
+    now = f"{note}; {lacks}" if note else lacks
+    return Refusal(Reason.UNSCHEDULABLE, text, now, never=takes is not None, of=namespace_of(gang.id))
 
 
 def no_domain_for_slice(size: int, key: str, *, best: str, takes: int) -> str:
@@ -176,7 +178,8 @@ def no_room_for_all(
         hopeless = False
         text += asking
         now += f" {_free(short.scarcest)}"
-    return Refusal(Reason.UNSCHEDULABLE, text, f"{now} {nodes[:1].upper()}{nodes[1:].rstrip('.')}.", never=hopeless)
+    now += f" {nodes[:1].upper()}{nodes[1:].rstrip('.')}."
+    return Refusal(Reason.UNSCHEDULABLE, text, now, never=hopeless, of=pod.namespace)
 
 
 def min_resources_short(gang: Gang, short: Iterable[str], *, never: bool) -> Refusal:
@@ -188,7 +191,7 @@ def min_resources_short(gang: Gang, short: Iterable[str], *, never: bool) -> Ref
     text = f"gang {gang.id} needs its minResources ({asked}) to be free at the same time on eligible nodes"
     if never:
         text += ", and can never start: even when empty, these nodes offer less"
-    return Refusal(Reason.UNSCHEDULABLE, text, f"{', '.join(short)} missing.", never=never)
+    return Refusal(Reason.UNSCHEDULABLE, text, f"{', '.join(short)} missing.", never=never, of=namespace_of(gang.id))
 
 
 def waiting_for_members(gang: Gang) -> Refusal:
@@ -206,7 +209,8 @@ def waiting_for_members(gang: Gang) -> Refusal:
     parts = [f"{number} {one if number == 1 else many}" for number, one, many in counts if number > 0]
     now = "; ".join((f"{gang.quorum} of {gang.min_member} are ready", *parts))
     text = f"waiting for members of gang {gang.id}"
-    return Refusal(Reason.WAITING_FOR_MEMBERS, f"{text} ({gang.min_note})" if gang.min_note else text, now)
+    text += f" ({gang.min_note})" if gang.min_note else ""
+    return Refusal(Reason.WAITING_FOR_MEMBERS, text, now, of=namespace_of(gang.id))
 
 
 def waiting_for_more(gang: Gang, lack: int) -> Refusal:
@@ -217,6 +221,7 @@ def waiting_for_more(gang: Gang, lack: int) -> Refusal:
         Reason.WAITING_FOR_MEMBERS,
         text,
         f"{counted(lack, 'more pending member')} {'is' if lack == 1 else 'are'} needed",
+        of=namespace_of(gang.id),
     )
 
 
@@ -237,6 +242,7 @@ def timed_out(gang: Gang) -> Refusal:
         Reason.TIMED_OUT,
         text,
         f"{counted(len(gang.timed_out), 'pod')} {'has' if len(gang.timed_out) == 1 else 'have'} it",
+        of=namespace_of(gang.id),
     )
 
 
@@ -266,9 +272,11 @@ def holds_summary(group: Group, held: int, lack: str, failed: Sequence[tuple[Pod
     if failed:
         pod, refused = failed[0]
         now += f"; pod {pod.key}: {refused.now or refused.message}"
+    of = failed[0][0].namespace if failed else ""
     if not held:
-        return Refusal(Reason.UNSCHEDULABLE, f"no node has room for any member of gang {group.id}", now)
-    return Refusal(Reason.HOLDING, f"gang {group.id} holds nodes for some members and waits for the others", now)
+        return Refusal(Reason.UNSCHEDULABLE, f"no node has room for any member of gang {group.id}", now, of=of)
+    text = f"gang {group.id} holds nodes for some members and waits for the others"
+    return Refusal(Reason.HOLDING, text, now, of=of)
 
 
 def lacking(gangs: Iterable[Gang], placed: Mapping[str, int]) -> str:
@@ -305,7 +313,7 @@ def start_not_whole(gang_id: str, able: int, needed: int) -> str:
 
 def waiting_for_sibling(gang_id: str, cause: Refusal) -> Refusal:
     """Refusal of the other gangs of a group if one of them is not ready."""
-    return Refusal(Reason.WAITING_FOR_GANG, f"waiting for gang {gang_id} of the same group", cause.text)
+    return Refusal(Reason.WAITING_FOR_GANG, f"waiting for gang {gang_id} of the same group", cause.text, of=cause.of)
 
 
 def children_missing(composite: Composite, ready: int, unready: tuple[Part, Refusal] | None) -> Refusal:

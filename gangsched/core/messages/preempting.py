@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import assert_never
 
 from gangsched.api.timestamps import time_of_day
-from gangsched.model.gang import Placement, Refusal
+from gangsched.model.gang import Placement, Refusal, namespace_of
 from gangsched.model.preemption import NotHelpful, Obstacle, UnitKind, Victim
 from gangsched.model.protocol import ObjectRef
 from gangsched.model.reasons import Reason
@@ -36,6 +36,9 @@ def with_obstacle(told: Refusal, why: NotHelpful) -> Refusal:
     """The refusal `told` with the reason why preemption does not help; unchanged if the pods could never fit anyway."""
     if told.never and why.why is Obstacle.NOTHING_LOWER:
         return told
+    is_object = why.why in {Obstacle.BUDGET, Obstacle.NOTHING_LOWER} and bool(why.name)
+    if is_object and told.of not in {"", namespace_of(why.name)}:
+        why = replace(why, name="")  # names of other namespaces are told to nobody (I4)
     sentence = f"{_sentence(why)}." if why.why is Obstacle.DELAYED else f"Preemption: {_sentence(why)}."
     return replace(told, now=f"{told.now.rstrip()} {sentence}" if told.now else sentence)
 

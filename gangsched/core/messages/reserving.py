@@ -60,8 +60,8 @@ def kept_for(kept: KeptFor, *, wall_s: float) -> str:
     )
 
 
-def not_reserved(why: NotReserved, *, wall_s: float) -> str:
-    """Why a group that waits for room has no reservation (H14)."""
+def not_reserved(why: NotReserved, namespace: str, *, wall_s: float) -> str:
+    """Why a group that waits for room has no reservation (H14), as it is told in a namespace."""
     from_then_on = "" if why.until_s == math.inf else f" before {moment(why.until_s, wall_s=wall_s)}"
     match why.why:
         case NotEntitled.IMPOSSIBLE:
@@ -72,7 +72,9 @@ def not_reserved(why: NotReserved, *, wall_s: float) -> str:
             )
         case NotEntitled.NAMESPACE:
             have = f"{counted(why.offers, 'reservation')}, the maximum (reservations_per_namespace)"
-            return f"not reserved: namespace {why.namespace} already has {have}"
+            # A group may have gangs in several namespaces, which do not learn each other's names (I4).
+            whose = f"namespace {why.namespace}" if why.namespace == namespace else "another namespace of the group"
+            return f"not reserved: {whose} already has {have}"
         case NotEntitled.TOO_YOUNG:
             return f"not reserved{from_then_on}: {why.why}"
         case NotEntitled.NO_TIME:
@@ -87,7 +89,7 @@ def not_reserved(why: NotReserved, *, wall_s: float) -> str:
             assert_never(why.why)
 
 
-def ended(verdict: Verdict | None, why: NotReserved | None, *, wall_s: float) -> tuple[bool, str, str]:
+def ended(verdict: Verdict | None, why: NotReserved | None, namespace: str, *, wall_s: float) -> tuple[bool, str, str]:
     """Status, reason and message of the condition `Reserved` after the reservation ended."""
     reason = verdict.reason if verdict is not None else None
     if reason is Reason.SCHEDULED:
@@ -95,7 +97,7 @@ def ended(verdict: Verdict | None, why: NotReserved | None, *, wall_s: float) ->
     if reason is not Reason.UNSCHEDULABLE:
         return False, NOT_NEEDED, "the gang no longer waits for room"
     cause = (
-        not_reserved(why, wall_s=wall_s)
+        not_reserved(why, namespace, wall_s=wall_s)
         if why is not None
         else "the reserved room was lost, and no other room is available"
     )

@@ -90,7 +90,8 @@ def entries_of(
         elif not _is_simple(gangs[part]):
             return None
         else:
-            found.append(PackedPart(own, NeededUnits(fixed=[(Unit(pins, alone=gangs[part].pending), lacks[part])])))
+            unit = Unit(pins, alone=tuple(gangs[part].pending))
+            found.append(PackedPart(own, NeededUnits(fixed=[(unit, lacks[part])])))
     return found
 
 

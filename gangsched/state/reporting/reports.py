@@ -8,12 +8,12 @@ never change a decision. The texts come from `conditions`, `status` and `gang_ev
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from gangsched.api.timestamps import parse_timestamp
 from gangsched.core.messages.failing import internal_error
-from gangsched.model.gang import Gang
+from gangsched.model.gang import Gang, namespace_of
 from gangsched.model.objects import Pod, PodGroup
 from gangsched.model.plan import Verdict
 from gangsched.model.protocol import Bound, Outcome, RecordEvent, Report, SetPodCondition, SetPodGroupStatus
@@ -109,7 +109,7 @@ class Reports:
 
     def announce(self, record: GangRecord, verdict: Verdict) -> list[RecordEvent]:
         """The Events about a verdict that are written even if the verdict changes at once (semantics T2, D1)."""
-        told = verdict.told
+        told = verdict.told.told_in(record.namespace)
         return list(self._event(record, told.reason.value, told.message, text=told.text, once=True))
 
     def _look_at(self, group_id: str, at_s: float) -> None:
@@ -123,14 +123,15 @@ class Reports:
         return True
 
     def _group(self, group: GroupRecord, registry: Registry, moment: _Moment) -> Iterator[Report]:
-        faults = [text for gang_id in group.gangs for text in registry.gangs[gang_id].faults]
+        faults = {gang_id: registry.gangs[gang_id].faults for gang_id in group.gangs}
         for gang_id in group.gangs:
             record, gang = registry.gangs[gang_id], registry.view(gang_id)
+            told_faults = _told_in(record.namespace, faults)
             verdict = group.verdict
             if verdict is not None:
                 verdict = self.reservations.completed(verdict, record.namespace, wall_s=moment.wall_s)
                 told = record.reported.pods
-                for pod, wanted in pod_conditions(record, gang, verdict, faults):
+                for pod, wanted in pod_conditions(record, gang, verdict, told_faults):
                     yield from self._tell_pod(group.id, gang, pod, wanted, told, moment)
                 # Pods come and go under a gang that stays: without this its record would grow with each replacement.
                 if len(told) > 2 * len(record.members):
@@ -326,3 +327,12 @@ def _stored(pod: Pod, wanted: PodCondition) -> PodCondition | None:
     if condition is None or condition.status != "False" or condition.reason not in set(Reason):
         return None
     return PodCondition(Reason(condition.reason), condition.message, condition.message, wanted.repeat_s)
+
+
+def _told_in(namespace: str, faults: Mapping[str, Sequence[str]]) -> list[str]:
+    """The failures of binds of a group, by gang, as they are told in one namespace."""
+    near = [text for gang_id, texts in faults.items() if namespace_of(gang_id) == namespace for text in texts]
+    if near or not any(faults.values()):
+        return near
+    # Its text names pods and claims, which are not for this namespace to know (I4).
+    return ["a bind of a gang of another namespace failed"]

@@ -84,7 +84,7 @@ class ReservationReports:
         # Two sentences with one cause read like two causes.
         if why is not None and verdict.told.never and why.why is NotEntitled.IMPOSSIBLE and not why.needs:
             return ""  # the refusal has said it, with amounts
-        return reserving.not_reserved(why, wall_s=wall_s) if why is not None else ""
+        return reserving.not_reserved(why, namespace, wall_s=wall_s) if why is not None else ""
 
     def _by_number(self, namespace: str) -> NotReserved | None:
         """Why a group has none that is too far behind for plans to say so (H7)."""
@@ -115,7 +115,7 @@ class ReservationReports:
         # Of a gang that never had a reservation the condition would be noise on its PodGroup.
         if before is None and not group.had_reservation and not self._may_end(group, verdict, stored):
             return None
-        reported.reservation_end = reserving.ended(verdict, group.told_not_reserved, wall_s=wall_s)
+        reported.reservation_end = reserving.ended(verdict, group.told_not_reserved, gang.namespace, wall_s=wall_s)
         return reported.reservation_end
 
     def _may_end(self, group: GroupRecord, verdict: Verdict | None, stored: Mapping[str, object] | None) -> bool:

@@ -132,7 +132,7 @@ def test_satisfied_gang_waits_when_its_group_timed_out_or_it_has_no_settings() -
     without = gang("ns/a", pods("a", 1), satisfied=True, uninitialised=no_settings)
     missing = decide(without, gang("ns/b", pods("b", 1), satisfied=True))
     assert set(where(missing)) == {"b0"}
-    assert dict(missing.gangs)["ns/a"] == no_settings
+    assert missing.of_gang("ns/a").text == no_settings.text
 
 
 def test_retried_member_does_not_wait_for_a_quorum() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,8 +11,9 @@ import pytest
 
 from gangsched.api import keys
 from gangsched.model.objects import Node, Pod, PodGroup
-from gangsched.model.protocol import Replaced, StampsGuarded
+from gangsched.model.protocol import Applied, Replaced, StampsGuarded
 from gangsched.state.scheduling import SchedulingState
+from gangsched.turn import plan_and_commit, prepare
 from tests.builders import GPU, amounts, members, node, pod, pod_group, running
 from tests.sizes import of_size
 from tests.world import World
@@ -413,3 +415,39 @@ def test_unused_room_delays_a_younger_gang_once(*, recreates: bool) -> None:
         world.delete(*[each for each in world.pods.values() if each.namespace == "other"])
         world.settle()
         assert len(world.state.coming.shown()) == 1, "the next of them has its turn"
+
+
+def test_members_to_come_are_a_number_and_a_shape() -> None:
+    """B8: 300 gangs with 512 members to come each take the memory of their 300 pods, before and after a plan."""
+    world = World(node("n-0", 4))
+    number = 300
+    stated = keys.pod_group_metadata({keys.TOTAL[0]: "513", keys.KEEP_ROOM[0]: "true"})
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        for each in range(number):
+            world.say(Applied(pod_group(f"g-{each}", 1, min_resources=amounts(gpus=513), gang_metadata=stated)))
+            world.say(*map(Applied, members(f"g-{each}", 1, pod_group=True)))
+        prepare(world.state, world.now_s, world.wall_s())
+        plan_and_commit(world.state, world.now_s, world.wall_s(), limits=None)
+        used = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+
+    views = [world.state.registry.view(f"ns/g-{each}") for each in range(number)]
+    assert [len(view.to_come) for view in views] == [512] * number
+    # The pods of stand-ins would be 90 MB; those of the last few gangs that a plan decided are kept.
+    assert used < 12 * 10**6, used
+
+
+def test_plans_are_charged_for_members_to_come() -> None:
+    """B8: deciding a gang with 512 members to come takes more of a plan's work than one without."""
+    work = []
+    for total in ("2", "513"):
+        world = World(node("n-0", 1))
+        stated = keys.pod_group_metadata({keys.TOTAL[0]: total, keys.KEEP_ROOM[0]: "true"})
+        world.declare(pod_group("g", 1, min_resources=amounts(gpus=int(total)), gang_metadata=stated))
+        world.create(members("g", 1, pod_group=True))
+        world.turn()
+        work.append(world.plans[-1].work)
+    assert work[1] > work[0] + 100

@@ -194,13 +194,13 @@ def test_durations() -> None:
 )
 def test_why_nothing_is_reserved(why: NotReserved, text: str) -> None:
     """H14: who is entitled to nothing is told why, and from when on that may change."""
-    assert text in not_reserved(why, wall_s=NOW_S)
+    assert text in not_reserved(why, "ns", wall_s=NOW_S)
 
 
 @pytest.mark.parametrize("why", NotEntitled)
 def test_every_cause_has_words(why: NotEntitled) -> None:
     """H14: no cause is left without a sentence."""
-    assert not_reserved(NotReserved(why=why), wall_s=NOW_S).startswith("not reserved")
+    assert not_reserved(NotReserved(why=why), "ns", wall_s=NOW_S).startswith("not reserved")
 
 
 def verdict(reason: Reason = Reason.UNSCHEDULABLE, now: str = "there is room for 3") -> Verdict:
@@ -222,12 +222,12 @@ def test_the_end_of_a_refusal() -> None:
 def test_how_a_reservation_ends() -> None:
     """H13: started, lost with the cause, or not needed any more."""
     why = NotReserved(why=NotEntitled.IMPOSSIBLE, needs=12, offers=8)
-    assert ended(verdict(Reason.SCHEDULED), None, wall_s=NOW_S)[:2] == (False, "Started")
-    assert ended(verdict(), why, wall_s=NOW_S) == (
+    assert ended(verdict(Reason.SCHEDULED), None, "ns", wall_s=NOW_S)[:2] == (False, "Started")
+    assert ended(verdict(), why, "ns", wall_s=NOW_S) == (
         False,
         "Lost",
         "not reserved: it needs 12 nodes, but the cluster has 8",
     )
-    assert ended(verdict(), None, wall_s=NOW_S)[1] == "Lost"
-    assert ended(verdict(Reason.WAITING_FOR_MEMBERS), why, wall_s=NOW_S)[1] == "NotNeeded"
-    assert ended(None, None, wall_s=NOW_S)[1] == "NotNeeded"
+    assert ended(verdict(), None, "ns", wall_s=NOW_S)[1] == "Lost"
+    assert ended(verdict(Reason.WAITING_FOR_MEMBERS), why, "ns", wall_s=NOW_S)[1] == "NotNeeded"
+    assert ended(None, None, "ns", wall_s=NOW_S)[1] == "NotNeeded"
