@@ -160,12 +160,7 @@ TABLES: dict[str, Callable[[], str]] = {
 }
 SCHEMA = ROOT / "docs" / "reference" / "kubectl-output.json"
 """The JSON schema of what `kubectl gangsched -o json` prints."""
-FILES = (
-    "docs/reference/settings.md",
-    "docs/reference/metrics.md",
-    "docs/reference/bounds.md",
-    "manifests/config.yaml",
-)
+FILES = ("docs/reference/settings.md", "docs/reference/metrics.md", "docs/reference/bounds.md", "manifests/config.yaml")
 
 
 def with_tables(text: str) -> str:

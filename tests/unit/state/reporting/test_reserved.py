@@ -194,7 +194,7 @@ def test_durations() -> None:
 )
 def test_why_nothing_is_reserved(why: NotReserved, text: str) -> None:
     """H14: who is entitled to nothing is told why, and from when on that may change."""
-    assert text in not_reserved(why, "ns", wall_s=NOW_S)
+    assert text in not_reserved(why, "ml", wall_s=NOW_S)
 
 
 @pytest.mark.parametrize("why", NotEntitled)
