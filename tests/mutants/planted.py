@@ -9,6 +9,7 @@ from tests.mutants import (  # noqa: F401
     planted_members_to_come,
     planted_plans,
     planted_preemption,
+    planted_reading,
     planted_requests,
     planted_reservations,
     planted_trees,

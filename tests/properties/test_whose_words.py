@@ -16,7 +16,7 @@ import pytest
 
 from gangsched.model.disruption import PodDisruptionBudget
 from gangsched.model.objects import ClaimUse, Pod
-from gangsched.model.protocol import Applied, RecordEvent, Report, SetPodCondition, SetPodGroupStatus
+from gangsched.model.protocol import Applied, Bind, BindFailed, RecordEvent, Report, SetPodCondition, SetPodGroupStatus
 from gangsched.model.reservation import ReservationLimits
 from gangsched.model.storage import Claim, StorageClass
 from gangsched.state.rule_set import Rules
@@ -156,9 +156,13 @@ class _History:
     def wait(self, word: str) -> None:
         """Time passes, and binds fail."""
         del word
-        self.world.fate = self.rng.choice([lambda _: "bound", lambda _: "bound", lambda _: "failed"])
-        self.world.answer()
-        self.world.advance(1.0)
+        self.world.fate = lambda _: "later"
+        self.world.turn()
+        if self.rng.random() < 0.5:
+            for bind in [each for each in self.world.unanswered if isinstance(each, Bind)]:
+                self.world.unanswered.remove(bind)
+                self.world.say(BindFailed(bind.uid, bind.node, f'pods "{bind.name}" is forbidden'))
+        self.world.turn()
         self.world.fate = lambda _: "bound"
         self.world.advance(self.rng.choice([1.0, 31.0, 700.0]))
 

@@ -122,6 +122,20 @@ def test_what_is_being_written_is_in_use() -> None:
     assert chosen(world)["a"] == ("n1", "g0")
 
 
+def test_a_rival_of_another_namespace_is_not_named() -> None:
+    """I4, E1: an Event does not say what is in another namespace."""
+    world = starting(slice_of("n0", "g0", "g1"), slice_of("n1", "g0", "g1"))
+    rival = claim("rival", 4, "g0", by="somebody")
+    assert rival.asks is not None
+    asks = msgspec.structs.replace(rival.asks, namespace="secret")
+    world.say(Applied(msgspec.structs.replace(rival, namespace="secret", asks=asks)))
+    for uid in ("p", "q"):
+        write(world, uid)
+    (said, _) = (text for _, _, text in world.events("FailedBinding"))
+    assert "device d/n0/g0 is also allocated to another claim" in said
+    assert "secret" not in said
+
+
 def test_ours_yields_to_who_has_a_device_too() -> None:
     """A17: no bind; both claims are freed, and the gang is planned again only when that is seen."""
     world = starting(slice_of("n0", "g0", "g1"), slice_of("n1", "g0", "g1"))

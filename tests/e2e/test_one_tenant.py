@@ -1,0 +1,141 @@
+"""A user with rights in one namespace stops nobody else: on a real API server, with the tenant's own credentials.
+
+Each case creates what the tenant may create. Meanwhile a pod of another namespace is bound within a second.
+"""
+
+from __future__ import annotations
+
+import ssl
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+from control_plane import ControlPlane
+from control_plane import objects as make
+from control_plane.api import Api, Object
+from control_plane.daemon import Daemon
+from control_plane.following import Following
+from control_plane.pods import nodes_of, refusal
+
+from tests.e2e.conftest import PODS
+
+pytestmark = pytest.mark.e2e
+
+TENANT = "tenant"
+BOUND_S = 1.0
+TOLD_S = 30.0
+MOST_MIB = 250
+GANGS = 3_000
+RULES = [
+    {"apiGroups": [""], "resources": ["pods", "persistentvolumeclaims"], "verbs": ["*"]},
+    {"apiGroups": ["scheduling.x-k8s.io"], "resources": ["podgroups"], "verbs": ["*"]},
+]
+SHARED: Object = {"gangsched.dev/keep-room": "true", "gangsched.dev/total": "513"}
+
+
+@pytest.fixture
+def tenant(plane: ControlPlane, api: Api) -> Iterator[Api]:
+    """Who may do everything with pods, claims and PodGroups of one namespace, and nothing else."""
+    make.create_all(api, [make.node("n0", gpus=16)])
+    core, rbac = f"/api/v1/namespaces/{TENANT}", f"/apis/rbac.authorization.k8s.io/v1/namespaces/{TENANT}"
+    metadata = {"name": TENANT, "namespace": TENANT}
+    api.post("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": TENANT}})
+    api.post(f"{core}/serviceaccounts", {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
+    version = "rbac.authorization.k8s.io/v1"
+    api.post(f"{rbac}/roles", {"apiVersion": version, "kind": "Role", "metadata": metadata, "rules": RULES})
+    subject = {"kind": "ServiceAccount", "name": TENANT, "namespace": TENANT}
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": TENANT}
+    binding = {"apiVersion": version, "kind": "RoleBinding", "metadata": metadata}
+    api.post(f"{rbac}/rolebindings", {**binding, "subjects": [subject], "roleRef": role})
+    context = ssl.create_default_context(cafile=str(plane.ca_path))
+    with_rights = Api(plane.url, context, token=plane.service_account_token(TENANT, TENANT))
+    yield with_rights
+    with_rights.close()
+    api.delete(f"/api/v1/namespaces/{TENANT}")
+
+
+def bound_within(api: Api, pods: Following, name: str) -> float:
+    """Create a pod of another namespace; the seconds until it is bound."""
+    began_s = time.monotonic()
+    api.post("/api/v1/namespaces/default/pods", make.pod(name))
+    pods.wait_for(lambda items: bool(nodes_of(items, name)), within_s=TOLD_S, what=f"{name} bound")
+    return time.monotonic() - began_s
+
+
+def told(pods: Following, name: str, reason: str) -> str:
+    """The message of the tenant's pod, once it waits for this reason."""
+
+    def found(items: Any) -> str | None:
+        mine = [refusal(pod) for pod in items.values() if pod["metadata"]["name"] == name]
+        return next((text for kind, text in mine if kind == reason), None)
+
+    return str(pods.wait_for(found, within_s=TOLD_S, what=f"{reason} on {name}"))
+
+
+def many_keys() -> Sequence[Object]:
+    """A PodGroup with 12,000 keys in minResources, and its pod."""
+    asked = {f"example.com/k{number}": "1" for number in range(12_000)}
+    return [make.pod_group("keys", TENANT, 1, min_resources=asked), make.pod("keys", TENANT, gang="keys")]
+
+
+def many_containers() -> Sequence[Object]:
+    """A pod of 3,000 containers, each with an extended resource of its own."""
+    body = make.pod("containers", TENANT)
+    (pattern,) = body["spec"]["containers"]
+    amounts = ({f"example.com/c{number}": "1"} for number in range(3_000))
+    resources = [{"requests": each, "limits": each} for each in amounts]
+    body["spec"]["containers"] = [
+        {**pattern, "name": f"c{number}", "resources": each} for number, each in enumerate(resources)
+    ]
+    return [body]
+
+
+@pytest.mark.parametrize(
+    ("objects", "name", "reason", "words"),
+    [
+        (many_keys, "keys", "InvalidGang", "spec.minResources of PodGroup tenant/keys has 12,000 entries"),
+        (many_containers, "containers", "Unsupported", "spec.containers has more than 256 entries"),
+    ],
+)
+def test_a_large_object_delays_nobody(
+    plane: ControlPlane,
+    api: Api,
+    tenant: Api,
+    objects: Callable[[], Sequence[Object]],
+    name: str,
+    reason: str,
+    words: str,
+) -> None:
+    """I8: while it is created, edited, and read by a process that starts; the tenant is told field and bound."""
+    with Daemon(plane) as daemon, Following(api, PODS) as pods:
+        for body in objects():
+            tenant.post(tenant.path_of(body), body)
+        assert bound_within(api, pods, "first") < BOUND_S
+        assert words in told(pods, name, reason)
+
+        tenant.patch(f"/api/v1/namespaces/{TENANT}/pods/{name}", {"metadata": {"labels": {"edited": "yes"}}})
+        assert bound_within(api, pods, "second") < BOUND_S
+
+        daemon.kill()
+        daemon.start()
+        assert bound_within(api, pods, "third") < BOUND_S
+        assert words in told(pods, name, reason)
+
+
+def test_members_to_come_take_little_memory(plane: ControlPlane, api: Api, tenant: Api) -> None:
+    """B8: 3,000 gangs with 512 members to come each, of one namespace."""
+    asked = {"nvidia.com/gpu": "513"}
+    groups = [
+        make.pod_group(f"g-{number}", TENANT, 1, min_resources=asked, annotations=SHARED) for number in range(GANGS)
+    ]
+    waiting = [make.pod(f"g-{number}", TENANT, gang=f"g-{number}", gpus=1) for number in range(GANGS)]
+    with Daemon(plane) as daemon, Following(api, PODS) as pods:
+        make.create_all(tenant, [*groups, *waiting])
+        assert bound_within(api, pods, "first") < BOUND_S
+        assert "room for" in told(pods, f"g-{GANGS - 1}", "Unschedulable")
+        assert bound_within(api, pods, "second") < BOUND_S
+        with open(f"/proc/{daemon.pid}/statm") as statm:
+            used_mib = int(statm.read().split()[1]) * 4 // 1_024
+        print(f"{used_mib} MiB with {GANGS} gangs")
+        assert used_mib <= MOST_MIB
