@@ -43,7 +43,9 @@ class AllMembers(LazyPods):
 
     def __eq__(self, other: object) -> bool:
         """Whether both have the same members."""
-        return isinstance(other, AllMembers) and (self.present, self.to_come) == (other.present, other.to_come)
+        if not isinstance(other, AllMembers):
+            return False
+        return (self.present, self.to_come, self.policy) == (other.present, other.to_come, other.policy)
 
     def __hash__(self) -> int:
         """Pods have no hash, and the members to come say which gang it is."""
