@@ -133,7 +133,8 @@ def test_a_plain_pod_is_told_as_kube_scheduler_would_and_more() -> None:
     assert busy.message == "pod ns/p asks for 8 nvidia.com/gpu"
     assert told(nodes, [pod("p", gpus=9)], plain=True).message.startswith("pod ns/p can never fit: it asks for 9")
     closed = told([node("a", 8, taints=TAINTED)], [pod("p")], plain=True)
-    assert closed == Refusal(Reason.UNSCHEDULABLE, "", "0/1 nodes are available: 1 node(s) had untolerated taint(s).")
+    text = "0/1 nodes are available: 1 node(s) had untolerated taint(s)."
+    assert closed == Refusal(Reason.UNSCHEDULABLE, "", text, of="ns")
 
 
 def test_what_is_avoided_for_a_while_is_not_what_never_fits() -> None:
