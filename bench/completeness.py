@@ -12,7 +12,7 @@ import argparse
 import json
 import random
 import time
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Container, Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import combinations, product
@@ -26,7 +26,7 @@ from gangsched.model.objects import Node, Pod, Shape
 from gangsched.model.plan import Verdict
 from gangsched.model.reasons import Reason
 from gangsched.model.snapshot import Snapshot
-from gangsched.model.tree import Composite, Part, composites_of, gangs_of, has_minimum
+from gangsched.model.tree import Composite, Part, composites_of, gangs_of
 from tests import builders
 
 Amounts = tuple[int, ...]
@@ -236,6 +236,12 @@ def _domains(case: Case, labels: Sequence[str]) -> list[frozenset[int]]:
     return [*map(frozenset, found.values())]
 
 
+def _has_minimum(part: Part, names: Container[str]) -> bool:
+    if isinstance(part, str):
+        return part in names
+    return sum(_has_minimum(child, names) for child in part.children) >= part.min_children
+
+
 def sound_tree(case: Case, verdict: Verdict) -> bool:
     """Whether enough children start, no part of it between none and its minimum, in the room of every node."""
     placed = {placement.pod.uid for placement in verdict.binds}
@@ -246,7 +252,7 @@ def sound_tree(case: Case, verdict: Verdict) -> bool:
         case.group.tree,
         *(each for each in composites_of(case.group.tree) if not names.isdisjoint(gangs_of(each))),
     ]
-    enough = all(has_minimum(part, names.__contains__) for part in parts)
+    enough = all(_has_minimum(part, names) for part in parts)
     return enough and sound(replace(case, group=replace(case.group, gangs=begun)), verdict)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from gangsched.model.gang import Gang
+from gangsched.model.parts import is_whole, whole_of
 
 
 def missing(gang: Gang, placed: int) -> int:
@@ -20,4 +21,5 @@ def missing(gang: Gang, placed: int) -> int:
 
 def permitted(gangs: Sequence[Gang], placed: Mapping[str, int]) -> bool:
     """Whether every gang has its minimum; `placed` counts newly placed members by gang id."""
-    return all(missing(gang, placed.get(gang.id, 0)) == 0 for gang in gangs)
+    least = {gang.id: 0 if gang.free_running else gang.min_member for gang in gangs}
+    return is_whole(whole_of(least), {gang.id: gang.counted(placed.get(gang.id, 0)) for gang in gangs})

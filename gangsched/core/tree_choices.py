@@ -16,7 +16,8 @@ from gangsched.core.pre_filter import cannot_start
 from gangsched.core.search.openings import ways
 from gangsched.core.work import OutOfWork, Work
 from gangsched.model.gang import Gang, Group, Refusal
-from gangsched.model.tree import Composite, Part, composites_of, gangs_of, has_minimum, limited, part_id
+from gangsched.model.parts import in_gangs, is_whole
+from gangsched.model.tree import Composite, Part, composites_of, gangs_of, limited, part_id
 
 MAX_INNER_CHOICES = 64
 """Choices of the children of one composite that are combined with choices of its siblings."""
@@ -120,7 +121,7 @@ class TreeParts:
             (others if gangs.isdisjoint(gangs_of(child)) else chosen).append(child)
         started, ready = len(self.started(composite)), len(self.ready(composite))
         needs = max(started, min(max(composite.min_children, 1), started + ready))
-        without = sum(has_minimum(child, lambda _: False) for child in others)
+        without = sum(is_whole(*in_gangs(child, lambda _: False)) for child in others)
         if not len(chosen) <= needs <= len(chosen) + without or any(map(self.has_started, others)):
             return False
         may_start = all(self.has_started(child) or self.unready(child) is None for child in chosen)

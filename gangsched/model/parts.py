@@ -9,7 +9,7 @@ Invariant: pure functions; only this module compares what a group has with what 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -70,6 +70,11 @@ def broken_part(root: Root, counts: Mapping[str, int], begun: Mapping[str, int] 
     return next(_broken(root, root.part, counts, begun), None)
 
 
+def broken_parts(root: Root, counts: Mapping[str, int]) -> list[Part]:
+    """All parts that have something and are not whole, each after the parts inside it."""
+    return [*_broken(root, root.part, counts, NOTHING)]
+
+
 def without_broken(root: Root, counts: Mapping[str, int], begun: Mapping[str, int] = NOTHING) -> dict[str, int]:
     """The most of `counts` that leaves no part broken: broken parts are reduced to what they had in `begun`."""
     left = dict(counts)
@@ -77,6 +82,12 @@ def without_broken(root: Root, counts: Mapping[str, int], begun: Mapping[str, in
         # Such a part had nothing before; without it the parts around it may be broken in turn.
         left.update(dict.fromkeys(gangs_of(part), 0))
     return left
+
+
+def in_gangs(part: Part, whole: Callable[[str], bool]) -> tuple[Root, dict[str, int]]:
+    """The parts and counts of a group of which it is only known which of its gangs are `whole`, and not of how many."""
+    gangs = gangs_of(part)
+    return Root(part, dict.fromkeys(gangs, 1)), {gang: int(whole(gang)) for gang in gangs}
 
 
 def whole_children(root: Root, composite: Composite, counts: Mapping[str, int]) -> list[Part]:

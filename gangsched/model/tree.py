@@ -66,13 +66,6 @@ def parents_of(tree: Composite) -> dict[str, Composite]:
     return {part_id(child): each for each in composites_of(tree) for child in each.children}
 
 
-def has_minimum(part: Part, has: Callable[[str], bool]) -> bool:
-    """Whether a part has its minimum: for a gang `has` decides; a composite has it if enough of its children do."""
-    if isinstance(part, str):
-        return has(part)
-    return sum(has_minimum(child, has) for child in part.children) >= part.min_children
-
-
 def least_members(part: Part, minimum: Callable[[str], int]) -> int:
     """The smallest number of pods with which a part has its minimum; `minimum` returns that number for a gang."""
     if isinstance(part, str):

@@ -18,9 +18,10 @@ import numpy as np
 from gangsched.core.preemption.columns import RunningColumns
 from gangsched.core.preemption.numbers import NONE, bools, by_gang, ints, lookup, padded
 from gangsched.core.preemption.preemptor import Preemptor
+from gangsched.model.parts import Root, whole_children
 from gangsched.model.preemption import Harm, UnitKind, Victim
 from gangsched.model.snapshot import Bools, Ints
-from gangsched.model.tree import Composite, composites_of, gangs_of, has_minimum, part_id
+from gangsched.model.tree import Composite, composites_of, gangs_of, part_id
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -142,7 +143,7 @@ class Units:
         surplus = np.where(theirs & divisible, np.maximum(running - np.where(singly, 0, least), 0), 0)
         single = eligible & by_gang(surplus > 0, gang, plain=True)
         together = staying & ~by_gang(singly, gang)
-        spare = _spare(columns, together, theirs & (running >= np.maximum(least, 1)))
+        spare = _spare(columns, together, np.where(theirs, running, 0), np.maximum(least, 1))
         # A gang with a minimum of 1 is never stopped: its last pod goes as a single pod does.
         stops = (least >= 2) & (running >= least) & ~singly
         cores = _cores(columns, eligible, together, theirs, stops, spare)
@@ -230,11 +231,12 @@ class Units:
         return f"group {self.cores.groups[unit - self.first_core]}"
 
 
-def _spare(columns: RunningColumns, staying: Bools, whole: Bools) -> list[str]:
+def _spare(columns: RunningColumns, staying: Bools, counts: Ints, least: Ints) -> list[str]:
     """By gang, the child above the minimum of its composite that it is part of, "" for none; those of low priority and
     the latest go first.
     """
     gangs, spare = columns.gangs, [""] * len(columns.gangs)
+    whole = counts >= least
     trees = {gang.group: gang.tree for g, gang in enumerate(gangs) if gang.tree is not None and whole[g]}
     if not trees:
         return spare
@@ -246,8 +248,8 @@ def _spare(columns: RunningColumns, staying: Bools, whole: Bools) -> list[str]:
     children = {child for each in composites_of(*trees.values()) for child in each.children}
     running = {part: [number[each] for each in gangs_of(part) if each in number] for part in children}
 
-    def is_whole(gang: str) -> bool:
-        return gang in number and bool(whole[number[gang]])
+    has_members = {gang: int(counts[g]) for gang, g in number.items()}
+    needs = dict.fromkeys(gangs_of(*trees.values()), 1) | {gang: int(least[g]) for gang, g in number.items()}
 
     # From the root down: below a child that goes as a whole, nothing goes by itself.
     open_parts = [*trees.values()]
@@ -255,7 +257,7 @@ def _spare(columns: RunningColumns, staying: Bools, whole: Bools) -> list[str]:
         composite = open_parts.pop()
         if composite.indivisible:
             continue
-        has = [each for each in composite.children if running[each] and has_minimum(each, is_whole)]
+        has = [each for each in whole_children(Root(composite, needs), composite, has_members) if running[each]]
         has.sort(key=lambda part: (len(part_id(part)), part_id(part)), reverse=True)
         has.sort(key=lambda part: (max(priority[running[part]]), -max(since[running[part]])))
         above = max(0, len(has) - composite.min_children)

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence, Set
 
 from gangsched.model.gang import Placement
+from gangsched.model.parts import broken_parts, is_whole, whole_of
 from gangsched.model.preemption import UnitKind, Victim
-from gangsched.model.tree import composites_of, gangs_of, has_minimum
+from gangsched.model.tree import Part, part_id
 from gangsched.state.groups import Registry
 from gangsched.state.member_store import MemberStore
 from gangsched.state.members import STARTED
@@ -31,10 +32,12 @@ def changed(record: NominationRecord, registry: Registry, victims: Set[str]) -> 
             return "the members of a gang to be preempted have changed"
     children = {victim.gang: victim.group for victim in record.victims.values() if victim.kind is UnitKind.CHILD}
     for gang_id, group_id in children.items():
-        if gang_id in registry.gangs and not _may_lose(group_id, gang_id, registry, victims):
+        is_left = any(each.pod.uid not in victims for each in registry.gangs[gang_id].of(*STARTED))
+        if group_id not in registry.groups or is_left or _breaks(group_id, registry, victims):
             return "a tree whose children are to be preempted has changed"
-    for gang_id in {victim.gang for victim in record.victims.values() if victim.kind is UnitKind.SURPLUS}:
-        if gang_id in registry.gangs and _falls_below(gang_id, registry, victims):
+    surplus = {victim.gang for victim in record.victims.values() if victim.kind is UnitKind.SURPLUS}
+    for group_id in {registry.group_of[each] for each in surplus & registry.group_of.keys()}:
+        if not surplus.isdisjoint(map(part_id, _breaks(group_id, registry, victims))):
             return "a gang that loses members would now fall below its minimum"
     return ""
 
@@ -55,25 +58,23 @@ def needless(record: NominationRecord, members: MemberStore, room: Room, places:
     return spared
 
 
-def _falls_below(gang_id: str, registry: Registry, victims: Set[str]) -> bool:
-    view = registry.view(gang_id)
-    staying = sum(member.pod.uid not in victims for member in registry.gangs[gang_id].of(*STARTED))
-    return staying + (view.succeeded if view.free_running else 0) < view.min_member
-
-
-def _may_lose(group_id: str, gang_id: str, registry: Registry, victims: Set[str]) -> bool:
-    """Whether the gang loses all its members, the tree keeps its minimum, and no part of it is left below its own."""
-    group = registry.groups.get(group_id)
-    if group is None or any(each.pod.uid not in victims for each in registry.gangs[gang_id].of(*STARTED)):
-        return False
-    if group.tree is None:
-        return True
-    satisfied = {each for each in group.gangs if registry.view(each).satisfied}
-    staying = {each for each in satisfied if not _falls_below(each, registry, victims)}
-    inner = [each for each in composites_of(group.tree) if has_minimum(each, satisfied.__contains__)]
-    touched = (each for each in inner if not staying.isdisjoint(gangs_of(each)))
-    has = staying.__contains__
-    return has_minimum(group.tree, has) and all(has_minimum(each, has) for each in touched)
+def _breaks(group_id: str, registry: Registry, victims: Set[str]) -> list[Part]:
+    """The parts of a group that the loss of these pods breaks; not those that are broken already."""
+    group = registry.groups[group_id]
+    views = {each: registry.view(each) for each in group.gangs}
+    root = whole_of({each: view.min_member for each, view in views.items()}, group.tree)
+    before: dict[str, int] = {}
+    after: dict[str, int] = {}
+    for name, view in views.items():
+        started = registry.gangs[name].of(*STARTED)
+        succeeded = view.succeeded if view.free_running else 0
+        before[name] = len(started) + succeeded
+        after[name] = sum(each.pod.uid not in victims for each in started) + succeeded
+    known = broken_parts(root, before)
+    broken = [part for part in broken_parts(root, after) if part not in known]
+    # Without a member left it has nothing that could be broken, but whoever takes all of it takes it as a whole.
+    is_gone = is_whole(root, before) and not is_whole(root, after) and not any(after.values())
+    return [*broken, root.part] if is_gone else broken
 
 
 def _units(record: NominationRecord) -> Iterator[list[str]]:

@@ -14,9 +14,10 @@ from gangsched.api.dialects import DIALECTS
 from gangsched.api.podgroup import PodGroupPhase, PodGroupStatus, scheduled_condition, stored_conditions, with_condition
 from gangsched.model.gang import Refusal
 from gangsched.model.objects import PodGroup
+from gangsched.model.parts import in_gangs, is_whole
 from gangsched.model.reasons import Reason
 from gangsched.model.text import counted
-from gangsched.model.tree import Composite, composites_of, gangs_of, has_minimum, least_members
+from gangsched.model.tree import Composite, composites_of, gangs_of, least_members
 from gangsched.state.group_record import GroupRecord
 from gangsched.state.groups import Registry
 from gangsched.state.reporting.reservation_reports import Fact
@@ -71,7 +72,8 @@ def _fact(composite: Composite | None, group: GroupRecord, registry: Registry) -
             return registry.view(gang).satisfied
 
         # With a minimum of 0 nothing has to run, and "is scheduled" would be told of a tree without a pod.
-        if has_minimum(composite, runs) and any(map(runs, gangs_of(composite))):
+        root, counts = in_gangs(composite, runs)
+        if is_whole(root, counts) and any(counts.values()):
             number = sum(any(map(runs, gangs_of(child))) for child in composite.children)
             of = f"{number} of {counted(len(composite.children), 'group')}"
             are = "is" if number == 1 else "are"

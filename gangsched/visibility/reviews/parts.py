@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterator, Mapping
 from gangsched.core.tree_choices import TreeParts
 from gangsched.core.work import Work
 from gangsched.model.gang import Group
+from gangsched.model.parts import in_gangs, whole_children
 from gangsched.model.plan import Verdict
 from gangsched.model.reasons import Reason
 from gangsched.model.snapshot import Snapshot
-from gangsched.model.tree import Composite, Part, gangs_of, has_minimum, part_id
+from gangsched.model.tree import Composite, Part, gangs_of, part_id
 from gangsched.visibility.ports import Json
 
 
@@ -64,9 +65,8 @@ class _Parts:
 
     def _composite(self, part: Composite) -> Json:
         ready = sum(self._tree.unready(child) is None for child in part.children)
-        placed = sum(
-            has_minimum(child, self._fits) and any(map(self._fits, gangs_of(child))) for child in part.children
-        )
+        root, counts = in_gangs(part, self._fits)
+        placed = len(whole_children(root, part, counts))
         found: Json = {"minChildren": part.min_children, "ready": ready, "placed": placed}
         if placed < part.min_children or not placed:
             return found | {"fits": False}
