@@ -377,7 +377,13 @@ class Daemon:
             from gangsched.visible import visibility_server
 
             server = visibility_server(
-                self.settings, self.state, self._connection_pool, self._runtime, leads=self._leads, identity=identity
+                self.settings,
+                self.state,
+                self._connection_pool,
+                self._runtime,
+                leads=self._leads,
+                identity=identity,
+                history=self.loop.audit.history,
             )
             async with server.serving(listener):
                 self._visibility_server = server

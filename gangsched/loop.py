@@ -22,8 +22,10 @@ from gangsched.core.scopes import look_ahead
 from gangsched.model.fault import FaultPlace
 from gangsched.model.plan import Plan
 from gangsched.model.protocol import Action, BindFailed, BindGone, BindOrder, Bound, Message, PreemptionOrder, Report
-from gangsched.model.reasons import EventReason, Reason
+from gangsched.model.reasons import EventReason
 from gangsched.state.scheduling import SchedulingState
+from gangsched.telemetry.audit import Audit
+from gangsched.telemetry.history import History
 from gangsched.telemetry.metrics import Metrics
 from gangsched.turn import plan_and_commit, prepare
 
@@ -92,8 +94,12 @@ class Loop:
         limits: Limits,
         ready: Callable[[], bool],
         leads: Callable[[], bool] = lambda: True,
+        history: History | None = None,
     ) -> None:
-        """Plans are made only while `ready()` and `leads()` are true; once true, `ready()` must stay true."""
+        """Plans are made only while `ready()` and `leads()` are true; once true, `ready()` must stay true. What is
+        decided about gangs goes into `history`.
+        """
+        self.audit = Audit(state, history or History(ports.clock.wall_s))
         self._state = state
         self._ports = ports
         self._metrics = metrics
@@ -182,7 +188,7 @@ class Loop:
         for start in self._state.waits.take_started():
             self._metrics.gangs.started(start)
         for report in self._state.take_reports(now_s=now_s, wall=self._ports.clock.wall()):
-            self._ports.tell(report)
+            self._tell(report)
         if (counts := self._state.preemptions.nominations.journal.take_counts()) is not None:
             self._metrics.preemption.add(counts)
         return planned or bool(self._messages)
@@ -203,7 +209,7 @@ class Loop:
         clock = self._ports.clock
         self._state.bulkhead.run(FaultPlace.TURN, lambda: self._state.refresh(clock.now_s()), None, clock.now_s())
         for report in self._state.take_reports(now_s=clock.now_s(), wall=clock.wall(), everything=True):
-            self._ports.tell(report)
+            self._tell(report)
 
     def _take_in(self) -> int:
         """Apply a bounded number of messages, so that health and binds are served in between; returns how many."""
@@ -219,7 +225,7 @@ class Loop:
             for event in self._state.apply(message, now_s=now_s):
                 if event.reason == EventReason.SET_ASIDE:
                     self._log.error(event.message)
-                self._ports.tell(event)
+                self._tell(event)
         return applied
 
     def _plan(self, now_s: float) -> bool:
@@ -228,7 +234,9 @@ class Loop:
         made = plan_and_commit(self._state, now_s, clock.wall_s(), limits=self._limits, clock=clock.now_s)
         if made is None:
             return False
+        self.audit.plan += 1
         self._carry_out(made.actions)
+        self.audit.planned(made.plan)
         self._count(made.plan, made.took_s)
         self._metrics.reservations.planned(
             made.plan, made.given.queue, made.given.snapshot, wall_s=clock.wall_s(), policy=self._state.registry.policy
@@ -239,11 +247,17 @@ class Loop:
         # Binds first: reports and nominations of the same turn wait for pauses between them anyway.
         if binds := [action for action in actions if isinstance(action, BindOrder)]:
             self._ports.binds.submit(binds)
+        self.audit.ordered(actions)
         for action in actions:
             if isinstance(action, PreemptionOrder):
                 self._ports.preempt(action)
             elif not isinstance(action, BindOrder):
-                self._ports.tell(action)
+                self._tell(action)
+
+    def _tell(self, report: Report) -> None:
+        """Hand out a report; an Event about a gang is an entry of the audit trail as well."""
+        self.audit.reported(report)
+        self._ports.tell(report)
 
     def _count(self, proposal: Plan, planned_s: float) -> None:
         """Metrics and at most one log line per cycle that did something."""
@@ -259,15 +273,15 @@ class Loop:
                 metrics.rounds[verdict.round.outcome].inc()
         moved = [verdict for verdict in proposal.verdicts if verdict.binds or verdict.holds or verdict.releases]
         if moved:
+            # Orders: whether the binds succeed is in the audit trail, once each is answered.
             self._log.info(
                 "planned",
+                plan=self.audit.plan,
                 groups=len(proposal.verdicts),
-                binds=sum(len(verdict.binds) for verdict in moved),
+                binds_ordered=sum(len(verdict.binds) for verdict in moved),
                 holds=sum(len(verdict.holds) for verdict in moved),
                 releases=sum(len(verdict.releases) for verdict in moved),
                 ms=round(planned_s * 1e3, 2),
-                # Five names are enough to find a line; a plan may start hundreds of groups.
-                started=[verdict.group for verdict in moved if verdict.reason is Reason.SCHEDULED][:5],
                 left=len(proposal.left),
             )
 

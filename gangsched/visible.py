@@ -17,6 +17,7 @@ from gangsched.kube.read.shapes import ShapeTable
 from gangsched.kube.read.templates import template_pod
 from gangsched.settings import Settings
 from gangsched.state.scheduling import SchedulingState
+from gangsched.telemetry.history import History
 from gangsched.visibility.gangs.store import GangStore
 from gangsched.visibility.ports import ApiAnswer, Clocks, Json
 from gangsched.visibility.reviews.review import Reviewer
@@ -31,6 +32,7 @@ def visibility_server(
     *,
     leads: Callable[[], bool],
     identity: str,
+    history: History,
 ) -> Server:
     """The server of one daemon."""
     clocks = Clocks(now_s=runtime.now, wall_s=lambda: runtime.wall().timestamp())
@@ -45,7 +47,7 @@ def visibility_server(
     return Server(
         settings,
         calls,
-        GangStore(state, clocks, served_by=served_by),
+        GangStore(state, clocks, served_by=served_by, history=history),
         clocks=clocks,
         leads=leads,
         reviewer=Reviewer(state, calls, clocks, make_pod, Limits()),

@@ -91,6 +91,31 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[FakeApi,
         yield at_work
 
 
+REFUSED = 'binding pod team/training-0 to node n1 failed and will be tried again: pods "training-0" is forbidden'
+HISTORY = {
+    "completeSince": "2026-11-22T14:00Z",
+    "servedBy": {"role": "leader"},
+    "entries": [
+        {
+            "what": what,
+            "firstTime": moment,
+            "lastTime": moment,
+            "times": times,
+            "reason": what,
+            "message": message,
+            "uid": "u",
+            "plan": 0,
+            "objects": [],
+            "objectCount": 0,
+        }
+        for what, moment, times, message in (
+            ("BindRefused", "2026-11-22T14:05Z", 12, REFUSED),
+            ("Started", "2026-11-22T14:06Z", 1, "2 pods are bound together"),
+        )
+    ],
+}
+
+
 def waiting(position: int) -> dict[str, Any]:
     """The gang `training` as the gangs API shows it."""
     place = {"position": position, "before": position - 1, "waitingSince": "2026-11-22T14:05:09Z"}
@@ -111,6 +136,8 @@ def test_every_example_prints_what_the_page_shows(
     """The page has the output of each command as it is; a file that one writes is there for the next."""
     fake, kubeconfig = cluster
     monkeypatch.chdir(kubeconfig.parent)
+    if words[0] == "history":
+        monkeypatch.setitem(fake.answers, f"{GANGS}/namespaces/team/gangs/training/history", HISTORY)
     if words[0] == "queue":  # the one that needs the API
         monkeypatch.setitem(fake.answers, f"{GANGS}/namespaces/team/gangs", listed(waiting(3)))
     answer = CliRunner().invoke(cli, words, env={"KUBECONFIG": str(kubeconfig)})

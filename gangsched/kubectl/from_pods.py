@@ -318,11 +318,11 @@ def _events(client: BlockingClient, namespace: str, uid: str) -> list[StoryLine]
     (found,) = client.gets([f"/api/v1/namespaces/{quote(namespace, safe='')}/events?{query}"])
     if isinstance(found, Fault):
         return []
-    events = sorted(found.get("items") or (), key=_last_seen)
+    events = sorted(found.get("items") or (), key=last_seen)
     return [
         StoryLine(
             str(event.get("type") or ""),
-            _last_seen(event),
+            last_seen(event),
             str(event.get("reason") or ""),
             str(event.get("message") or ""),
         )
@@ -330,7 +330,21 @@ def _events(client: BlockingClient, namespace: str, uid: str) -> list[StoryLine]
     ]
 
 
-def _last_seen(event: Mapping[str, Any]) -> str:
+def events_of(client: BlockingClient, namespace: str, gang: GangStory) -> list[Mapping[str, Any]]:
+    """Events on the gang's object and on its pods, oldest first; none if they may not be read."""
+    whole = gang.name.partition(SEPARATOR)[0]
+    names = {whole, *(member.name for member in gang.members)}
+    path = f"/api/v1/namespaces/{quote(namespace, safe='')}/events"
+    try:
+        events = client.items(path, fieldSelector="reportingComponent=gangsched")
+    except Fault:
+        return []
+    about = [event for event in events if (event.get("involvedObject") or {}).get("name") in names]
+    return sorted(about, key=last_seen)
+
+
+def last_seen(event: Mapping[str, Any]) -> str:
+    """When an Event was seen last; "" if it does not say."""
     series = event.get("series") or {}
     stamps = (
         series.get("lastObservedTime"),

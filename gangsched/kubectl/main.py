@@ -184,6 +184,21 @@ def queue(
 
 @cli.command(epilog=MORE)
 @_connected(takes_namespace=True)
+def history(
+    session: Session,
+    gang: Annotated[str, typer.Argument(metavar="GANG", help="Name of the gang.")],
+    *,
+    output: Form = Output.TEXT,
+) -> int:
+    """Show what was decided about a gang: starts, refused binds, preemptions, reservations, lost members."""
+
+    from gangsched.kubectl.history import history as ask
+
+    return ask(session, gang, output)
+
+
+@cli.command(epilog=MORE)
+@_connected(takes_namespace=True)
 def plan(
     session: Session,
     *,

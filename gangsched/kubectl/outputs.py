@@ -148,6 +148,40 @@ class QueueOutput(Printed, tag_field="kind", tag="Queue"):
     instead: str
 
 
+class PrintedObject(Printed):
+    """A pod; its name is "" if it is another namespace's."""
+
+    name: str
+    uid: str
+
+
+class PrintedHappening(Printed):
+    """Something that happened to a gang, perhaps several times; from Events there are no uid, plan and objects."""
+
+    what: str
+    #: Times.
+    first_time: str
+    last_time: str
+    times: int
+    reason: str
+    message: str
+    uid: str = ""
+    plan: int = 0
+    objects: list[PrintedObject] = []
+    object_count: int = 0
+
+
+class HistoryOutput(Printed, tag_field="kind", tag="History"):
+    """`history`: entries, oldest first; `instead` says why they are Events, "" if they are the leader's."""
+
+    namespace: str
+    name: str
+    #: A time: since when no entry is missing; "" for Events.
+    complete_since: str
+    entries: list[PrintedHappening]
+    instead: str
+
+
 class PrintedAssignment(Printed):
     """So many pods of a set on a node."""
 
@@ -212,7 +246,7 @@ class ReplayOutput(Printed, tag_field="kind", tag="Replay"):
     gangs: list[PrintedVerdict]
 
 
-Outputs = WhyOutput | MapOutput | DoctorOutput | QueueOutput | PlanOutput | ReplayOutput
+Outputs = WhyOutput | MapOutput | DoctorOutput | QueueOutput | HistoryOutput | PlanOutput | ReplayOutput
 
 
 def schema() -> dict[str, Any]:

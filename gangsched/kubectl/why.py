@@ -40,7 +40,7 @@ def why(session: Session, target: str, output: Output) -> int:
         elif gang is not None:
             pod = None
     if gang is None and pod is None:
-        raise CannotAnswer(_not_there(session, name, kind))
+        raise CannotAnswer(not_there(session, name, kind))
     _tell(gang, pod, instead, output)
     return DONE
 
@@ -48,16 +48,16 @@ def why(session: Session, target: str, output: Output) -> int:
 def _target(target: str) -> tuple[str, str]:
     """("gang", "pod" or "", name)."""
     word, slash, name = target.partition("/")
-    if not slash and _is_name(target):
+    if not slash and is_name(target):
         return "", target
-    if not _is_name(name) or word.lower() not in GANG_WORDS | POD_WORDS:
+    if not is_name(name) or word.lower() not in GANG_WORDS | POD_WORDS:
         raise CannotAnswer(
             f'"{target}" is not understood: give NAME, pod/NAME or gang/NAME, and the namespace with -n.'
         )
     return ("gang" if word.lower() in GANG_WORDS else "pod"), name
 
 
-def _is_name(text: str) -> bool:
+def is_name(text: str) -> bool:
     """Whether a request can name it: the others would ask for a list, or for another path."""
     return text not in {"", ".", ".."} and text.isprintable()
 
@@ -70,7 +70,7 @@ def _pod(session: Session, name: str, *, must: bool) -> PodStory | None:
             raise
         return None
     if pod is None and must:
-        raise CannotAnswer(_not_there(session, name, "pod"))
+        raise CannotAnswer(not_there(session, name, "pod"))
     return pod
 
 
@@ -93,7 +93,8 @@ def _why_not_the_api(session: Session, fault: ApiFault) -> str:
     return f"the gangs API does not answer ({str(fault).rstrip('.')})"
 
 
-def _not_there(session: Session, name: str, kind: str) -> str:
+def not_there(session: Session, name: str, kind: str) -> str:
+    """The sentence for a name that does not exist, with similar ones."""
     what = {"gang": f"gang {name}", "pod": f"pod {name}", "": f"gang or pod {name}"}[kind]
     try:
         near = from_pods.similar(session.client, session.namespace, name)

@@ -171,9 +171,18 @@ class _Handler:
     async def _gangs(self, request: web.Request, user: User, target: Target) -> web.StreamResponse:
         if request.method != "GET":
             await self._parts.authorizer.check(
-                user, Attributes(_verb(request.method), target.resource, target.namespace, target.name)
+                user,
+                Attributes(
+                    _verb(request.method),
+                    target.resource,
+                    target.namespace,
+                    target.name,
+                    subresource=target.subresource,
+                ),
             )
             raise RequestRefused(405, f"{request.method} is not supported on resources of kind gangs.{GROUP}")
+        if target.subresource:
+            return await self._history(user, target)
         if target.name:
             await self._parts.authorizer.check(user, Attributes("get", "gangs", target.namespace, target.name))
             async with _in_time():
@@ -230,6 +239,18 @@ class _Handler:
         status = await answer(self._parts.processes, reviewer, wanted, review, sees_nodes=sees_nodes)
         return status | {"servedBy": self._parts.store.served_by()}
 
+    async def _history(self, user: User, target: Target) -> web.Response:
+        """What was decided about one gang, also if it is gone."""
+        asked = Attributes("get", "gangs", target.namespace, target.name, subresource=target.subresource)
+        await self._parts.authorizer.check(user, asked)
+        async with _in_time():
+            with self._parts.admission.reading.place(user.name):
+                async with self._parts.pace.work():
+                    found = self._parts.store.history((target.namespace, target.name))
+        if found is None:
+            raise _no_gang(target.name)
+        return _json(msgspec.json.encode(found))
+
     async def _one(self, request: web.Request, user: User, target: Target) -> web.Response:
         form, include = form_of(request.headers.get("Accept", "")), request.query.get("includeObject", "Metadata")
         with self._parts.admission.reading.place(user.name):
@@ -237,8 +258,7 @@ class _Handler:
                 entry = await self._parts.store.entry((target.namespace, target.name), step)
                 domains = self._parts.reviewer.domains(f"{target.namespace}/{target.name}") if entry is not None else []
         if entry is None:
-            details: Json = {"name": target.name, "group": GROUP, "kind": "gangs"}
-            raise RequestRefused(404, f'gangs.{GROUP} "{target.name}" not found', details=details)
+            raise _no_gang(target.name)
         if form is Form.TABLE:
             rows = [row(entry, include, self._parts.clocks.wall_s())]
             return _json(table(rows, {"resourceVersion": str(entry.version)}))
@@ -282,6 +302,11 @@ def _shown(entry: Entry, form: Form, include: str, wall_s: float) -> bytes:
     if form is Form.TABLE:
         return row(entry, include, wall_s)
     return metadata_of(entry) if form is Form.METADATA else entry.body
+
+
+def _no_gang(name: str) -> RequestRefused:
+    details: Json = {"name": name, "group": GROUP, "kind": "gangs"}
+    return RequestRefused(404, f'gangs.{GROUP} "{name}" not found', details=details)
 
 
 def _verb(method: str) -> str:

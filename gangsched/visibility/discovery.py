@@ -32,6 +32,7 @@ def resources() -> Json:
         "groupVersion": API_VERSION,
         "resources": [
             {"name": "gangs", "singularName": "gang", "namespaced": True, "kind": "Gang", "verbs": GANG_VERBS},
+            {"name": "gangs/history", "singularName": "", "namespaced": True, "kind": "GangHistory", "verbs": ["get"]},
             {
                 "name": "placementreviews",
                 "singularName": "placementreview",
@@ -55,17 +56,28 @@ def aggregated(accept: str) -> tuple[str, bytes] | None:
     return None
 
 
+def _kind(resource: Json) -> Json:
+    return {"group": GROUP, "version": VERSION, "kind": resource["kind"]}
+
+
 @cache
 def _discovery(version: str) -> bytes:
+    served = resources()["resources"]
     listed = [
         {
             "resource": each["name"],
-            "responseKind": {"group": GROUP, "version": VERSION, "kind": each["kind"]},
+            "responseKind": _kind(each),
             "scope": "Namespaced",
             "singularResource": each["singularName"],
             "verbs": each["verbs"],
+            "subresources": [
+                {"subresource": sub["name"].partition("/")[2], "responseKind": _kind(sub), "verbs": sub["verbs"]}
+                for sub in served
+                if sub["name"].startswith(f"{each['name']}/")
+            ],
         }
-        for each in resources()["resources"]
+        for each in served
+        if "/" not in each["name"]
     ]
     found = {
         "kind": "APIGroupDiscoveryList",

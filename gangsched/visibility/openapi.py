@@ -190,6 +190,26 @@ REVIEW_STATUS = record(
 )
 
 
+HISTORY_ENTRY = record(
+    "Something that happened, perhaps several times.",
+    what=text(
+        "Started, BindRefused, Waits, TimedOut, Yielded, Preempting, Preempted, Reserved, MemberLost, SetAside, …"
+    ),
+    firstTime=text("When it happened first.", format="date-time"),
+    lastTime=text("When it happened last.", format="date-time"),
+    times=number("How often it happened."),
+    reason=text("The reason of the decision, as in conditions and Events."),
+    message=text("The decision in a sentence, at most 400 characters."),
+    uid=text("The uid of its PodGroup, else of its oldest pod."),
+    plan=number("The number of the plan since the leader started; 0 for what no plan decided."),
+    objects=listed(
+        "The first five pods or nodes that it is about; victims of a preemption.",
+        record("An object.", name=text("Its name."), uid=text("Its uid; empty for a node.")),
+    ),
+    objectCount=number("How many there are."),
+)
+
+
 def kind(name: str, description: str, **fields: Json) -> Json:
     """Schema of one of this API's kinds."""
     return {
@@ -223,6 +243,15 @@ SCHEMAS: Json = {
         spec=REVIEW_SPEC,
         status=REVIEW_STATUS,
     ),
+    f"{PREFIX}.GangHistory": kind(
+        "GangHistory",
+        "GangHistory is what was decided about a gang, also if it is gone. The leader keeps it in memory.",
+        completeSince=text(
+            "Since when no entry is missing: the start of the leader at the earliest.", format="date-time"
+        ),
+        servedBy=GANG_STATUS["properties"]["servedBy"],
+        entries=listed("What happened, oldest first.", HISTORY_ENTRY),
+    ),
     OBJECT_META: record(
         "ObjectMeta is metadata that all persisted resources must have.",
         name=text("Name of the object, unique within a namespace."),
@@ -243,6 +272,7 @@ def v3() -> Json:
         f"{base}/gangs": _operation("list", "Gang"),
         f"{base}/namespaces/{{namespace}}/gangs": _operation("list", "Gang", "namespace"),
         one: _operation("get", "Gang", "namespace", "name"),
+        f"{one}/history": _operation("get", "GangHistory", "namespace", "name"),
         f"{base}/namespaces/{{namespace}}/placementreviews": _operation("post", "PlacementReview", "namespace"),
     }
     return {

@@ -28,6 +28,7 @@ class Target:
     resource: str
     namespace: str = ""
     name: str = ""
+    subresource: str = ""
 
 
 def target_of(raw_path: str) -> Target | None:
@@ -42,9 +43,12 @@ def target_of(raw_path: str) -> Target | None:
         namespace, parts = parts[1], parts[2:]
         if not namespace:
             return None
-    if len(parts) > 2 or not all(parts) or (len(parts) == 2 and not namespace):
+    if len(parts) > 3 or not all(parts) or (len(parts) >= 2 and not namespace):
         return None
-    return Target(parts[0], namespace, parts[1] if len(parts) == 2 else "")
+    resource, name, subresource = (*parts, "", "")[:3]
+    if subresource and (resource, subresource) != ("gangs", "history"):
+        return None
+    return Target(resource, namespace, name, subresource)
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,7 @@ class Attributes(NamedTuple):
     path: str = ""
     group: str = GROUP
     version: str = VERSION
+    subresource: str = ""
 
 
 Key: TypeAlias = tuple[User, Attributes]
@@ -111,7 +112,8 @@ def _forbidden(user: User, asked: Attributes) -> str:
         return f'forbidden: User "{user.name}" cannot {asked.verb} path "{asked.path}"'
     named = f' "{asked.name}"' if asked.name else ""
     where = f' in the namespace "{asked.namespace}"' if asked.namespace else " at the cluster scope"
-    what = f'User "{user.name}" cannot {asked.verb} resource "{asked.resource}" in API group "{asked.group}"{where}'
+    resource = f"{asked.resource}/{asked.subresource}" if asked.subresource else asked.resource
+    what = f'User "{user.name}" cannot {asked.verb} resource "{resource}" in API group "{asked.group}"{where}'
     return f"{asked.resource}.{asked.group}{named} is forbidden: {what}"
 
 

@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_right
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from secrets import randbelow
 from typing import TypeAlias
 
 import msgspec
 
+from gangsched.api.timestamps import format_timestamp
 from gangsched.core.diagnosis import shortage
 from gangsched.core.reserve import Ledger
 from gangsched.model.gang import Rank, Refusal
@@ -24,6 +25,7 @@ from gangsched.model.resources import format_quantity
 from gangsched.model.snapshot import Snapshot
 from gangsched.state.scheduling import SchedulingState
 from gangsched.state.visibility import Moment, bound_and_pending, describe, lacking_shapes, queue_rank, visible_gangs
+from gangsched.telemetry.history import AuditEntry, History
 from gangsched.visibility.ports import API_VERSION, Clocks, Json
 
 Key: TypeAlias = tuple[str, str]
@@ -65,7 +67,10 @@ class GangStore:
     Keep the context `reading` open while reading many gangs; afterwards `version` covers everything that was read.
     """
 
-    def __init__(self, state: SchedulingState, clocks: Clocks, *, served_by: Callable[[], Json]) -> None:
+    def __init__(
+        self, state: SchedulingState, clocks: Clocks, *, served_by: Callable[[], Json], history: History
+    ) -> None:
+        self._history = history
         self._state, self._clocks, self.served_by = state, clocks, served_by
         # Random, since replicas do not know each other; two of a thousand with one number would only miss an event.
         self._replica = randbelow(1 << REPLICA_BITS)
@@ -101,6 +106,29 @@ class GangStore:
         if found is None:
             return None
         return self._made(key, self._entries.get(key), found)
+
+    def history(self, key: Key) -> Json | None:
+        """The GangHistory of a gang, also of one that is gone; None if nothing is known of it."""
+        namespace, name = key
+        gang = f"{namespace}/{name}"
+        record = self._state.registry.gangs.get(gang)
+        # Of a gang that is one of several of an object, Events are about the object.
+        declared = record.pod_group.object_name if record is not None and record.pod_group is not None else name
+        entries = self._history.of((gang, f"{namespace}/{declared}"))
+        if record is None and not entries:
+            return None
+        served_by = self.served_by()
+        # A standby has decided nothing, and does not know what the leader has.
+        is_standby = served_by.get("role") == "standby"
+        since_s = self._clocks.wall_s() if is_standby else self._history.complete_since_s
+        return {
+            "apiVersion": API_VERSION,
+            "kind": "GangHistory",
+            "metadata": {"namespace": namespace, "name": name},
+            "completeSince": format_timestamp(int(since_s)),
+            "servedBy": served_by,
+            "entries": [_told(entry) for entry in entries],
+        }
 
     async def keys(self, namespace: str, step: Step) -> list[Key]:
         """Gangs of a namespace, "" for all, by namespace and name."""
@@ -284,6 +312,30 @@ class GangStore:
             totals = Ledger(snapshot, empty=True, policy=policy)
             self._ledgers = snapshot, made, totals
         return self._ledgers[1:]
+
+
+def _named(entry: AuditEntry) -> Iterator[Json]:
+    """Its objects as users of its namespace may see them: no nodes, and no names of other namespaces' pods."""
+    own = entry.gang.partition("/")[0]
+    for name, uid in entry.objects:
+        namespace, slash, _ = name.partition("/")
+        if uid:
+            yield {"name": "" if slash and namespace != own else name, "uid": uid}
+
+
+def _told(entry: AuditEntry) -> Json:
+    return {
+        "what": entry.what.value,
+        "firstTime": format_timestamp(int(entry.first_s)),
+        "lastTime": format_timestamp(int(entry.last_s)),
+        "times": entry.times,
+        "reason": entry.reason,
+        "message": entry.message,
+        "uid": entry.uid,
+        "plan": entry.plan,
+        "objects": list(_named(entry)),
+        "objectCount": entry.number,
+    }
 
 
 _RESTLESS = frozenset({"lastDecisionAgeSeconds", "position", "before"})

@@ -44,6 +44,11 @@ ANSWERS: dict[str, Json] = {
     f"/apis/{X}/v1alpha1/podgroups": listed(pod_group("training", 1)),
     f"/apis/{X}/v1alpha1/namespaces/team/podgroups/training": pod_group("training", 1),
     f"{GANGS}/namespaces/team/gangs": listed(),
+    f"{GANGS}/namespaces/team/gangs/training/history": {
+        "completeSince": "2026-01-01T00:00:00Z",
+        "servedBy": {"role": "leader"},
+        "entries": [],
+    },
     "/version": {"gitVersion": "v1.36.0"},
     "/apis": {"groups": [{"name": X, "preferredVersion": {"groupVersion": f"{X}/v1alpha1"}}]},
     "/apis/apiregistration.k8s.io/v1/apiservices": listed(),
@@ -65,6 +70,7 @@ COMMANDS = {
     "snapshot": ["snapshot", "-o", "taken.json.gz"],
     "replay": ["replay", "saved.json.gz"],
     "queue": ["queue"],
+    "history": ["history", "training"],
     "plan": ["plan", "-f", "job.yaml"],
     "version": ["version"],
 }
@@ -259,6 +265,8 @@ NAMES = {
     "no name": ["why", ""],
     "a path": ["why", "pod/.."],
     "dots": ["why", ".."],
+    "a history": ["history", "nope"],
+    "a history of no name": ["history", ""],
     "a pod without a name": ["why", "pod/"],
     "a kind": ["why", "node/n0"],
     "control characters": ["why", "a\x1b[2J"],

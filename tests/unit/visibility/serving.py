@@ -20,6 +20,7 @@ from gangsched.core.cycle import Limits
 from gangsched.kube.read.shapes import ShapeTable
 from gangsched.kube.read.templates import template_pod
 from gangsched.settings import Settings
+from gangsched.telemetry.history import History
 from gangsched.visibility.gangs.store import GangStore
 from gangsched.visibility.listener import listen
 from gangsched.visibility.ports import ApiAnswer, Clocks, Json
@@ -63,8 +64,9 @@ def certificate_of(pki: Pki) -> Path:
 
 
 @asynccontextmanager
-async def served(world: World, api: Api, pki: Pki) -> AsyncIterator[str]:
+async def served(world: World, api: Api, pki: Pki, history: History | None = None) -> AsyncIterator[str]:
     """The address of a server for this world, which has begun to listen."""
+    history = history or History(lambda: EPOCH_S + world.now_s)
     (port,) = free_ports(1)
     settings = Settings(visibility_port=port, bind_address="127.0.0.1", visibility_cert_dir=certificate_of(pki))
     loop = asyncio.get_running_loop()
@@ -72,7 +74,7 @@ async def served(world: World, api: Api, pki: Pki) -> AsyncIterator[str]:
     server = Server(
         settings,
         api,
-        GangStore(world.state, clocks, served_by=lambda: {"role": "leader"}),
+        GangStore(world.state, clocks, served_by=lambda: {"role": "leader"}, history=history),
         clocks=clocks,
         leads=lambda: True,
         reviewer=Reviewer(world.state, api, clocks, partial(template_pod, shapes=ShapeTable()), Limits()),

@@ -12,6 +12,7 @@ from aiohttp import ClientResponse, ClientSession, ClientTimeout
 from control_plane.pki import Pki
 
 from gangsched.api import keys
+from gangsched.telemetry.history import Happening, History
 from gangsched.visibility import application
 from gangsched.visibility.access import authorization
 from gangsched.visibility.admission import REVIEWING, WATCHING
@@ -180,3 +181,46 @@ async def test_errors_are_logged_in_bounded_lines_and_not_each(pki: Pki, monkeyp
         "visibility: Error handling request",
     ]
     assert all(len(json.dumps(each)) < 2_000 for each in errors)
+
+
+class ApiThatRemembers(Api):
+    """An API server that allows what a review asks, and keeps the attributes."""
+
+    def __init__(self, pki: Pki) -> None:
+        super().__init__(pki)
+        self.attributes: list[Json] = []
+
+    async def __call__(self, method: str, path: str, body: Json | None = None) -> ApiAnswer:
+        if body is not None and "resourceAttributes" in body.get("spec", {}):
+            self.attributes.append(body["spec"]["resourceAttributes"])
+        return await super().__call__(method, path, body)
+
+
+async def test_a_history_is_for_those_who_may_read_it_in_the_namespace(pki: Pki) -> None:
+    """Without nodes and names of other namespaces' pods; also of a gang that is gone; nothing can be written."""
+    api, history = ApiThatRemembers(pki), History(lambda: 1_000.0)
+    victims = [("ns/mine-0", "u1"), ("theirs/secret", "u2")]
+    history.note("ns/gone", Happening.PREEMPTING, "2 pods to be evicted", plan=4, objects=victims)
+    history.note("ns/gone", Happening.RESERVED, "1 node reserved", objects=[("node-1", "")])
+    history.note("other/gone", Happening.STARTED, "x")
+    path = f"{GANGS}/namespaces/ns/gangs/gone/history"
+    async with served(world_of("g"), api, pki, history) as url, proxy(pki) as itself:
+        status, found = await told(await itself.get(url + path, headers=ALICE))
+        assert (status, found["kind"], found["completeSince"]) == (200, "GangHistory", "1970-01-01T00:16:40Z")
+        first, second = found["entries"]
+        assert (first["what"], first["plan"], first["objectCount"]) == ("Preempting", 4, 2)
+        assert first["objects"] == [{"name": "ns/mine-0", "uid": "u1"}, {"name": "", "uid": "u2"}]
+        assert (second["what"], second["objects"]) == ("Reserved", [])
+        asked = {"verb": "get", "resource": "gangs", "subresource": "history", "namespace": "ns", "name": "gone"}
+        assert asked.items() <= api.attributes[-1].items()
+        status, found = await told(await itself.get(url + path.replace("gone", "never"), headers=ALICE))
+        assert (status, found["message"]) == (404, 'gangs.visibility.gangsched.dev "never" not found')
+        status, found = await told(await itself.get(url + path.replace("gone", "g"), headers=ALICE))
+        assert (status, found["entries"]) == (200, [])
+        status, _ = await told(await itself.delete(url + path, headers=ALICE))
+        assert status == 405
+        api.allows = False
+        status, found = await told(await itself.get(url + path, headers=BOB))
+        assert status == 403
+        assert 'cannot get resource "gangs/history"' in found["message"]
+        assert "evicted" not in json.dumps(found)

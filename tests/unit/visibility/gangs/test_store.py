@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from gangsched.telemetry.history import History
 from gangsched.visibility.gangs import store as store_module
 from gangsched.visibility.gangs.store import GangStore
 from gangsched.visibility.ports import Clocks
@@ -24,7 +25,7 @@ class Store:
     def __init__(self, world: World) -> None:
         self.world = world
         clocks = Clocks(now_s=lambda: world.now_s, wall_s=lambda: 2_000_000_000 + world.now_s)
-        self.store = GangStore(world.state, clocks, served_by=lambda: {"role": "leader"})
+        self.store = GangStore(world.state, clocks, served_by=lambda: {"role": "leader"}, history=History(lambda: 0.0))
 
     async def read(self, namespace: str = "") -> list[dict[str, Any]]:
         """All gangs, a moment later."""
