@@ -12,6 +12,7 @@ import asyncio
 import gc
 import os
 import signal
+import sys
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
@@ -44,6 +45,11 @@ if TYPE_CHECKING:
     from gangsched.daemon import Daemon
 
 
+MOST_NESTED = 10_000
+"""Objects and lists inside each other that API servers accept in JSON, for example in managedFields. The decoder counts
+them against Python's limit of recursion, and one such object would end every list and watch of its kind."""
+PYTHON_FRAMES = 2_000
+"""Frames for everything else; the stack of 8 MiB takes twice as many of both."""
 PROBES_AFTER_S = 1.0
 PODGROUP_SWEEP_S = 60.0
 """Interval between full resyncs of PodGroups, without which nothing notices a watch that silently lost a change."""
@@ -53,6 +59,7 @@ def run_daemon(settings: Settings) -> int:
     """Run until SIGTERM or SIGINT; return the exit code. Raises SettingsError and Misconfigured for errors that the
     administrator can correct.
     """
+    sys.setrecursionlimit(MOST_NESTED + PYTHON_FRAMES)
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(_run(settings))
     return 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
+import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 from gangsched.api import keys
 from gangsched.api.dialects import DIALECTS
 from gangsched.api.podgroup import parse_pod_group
+from gangsched.app import MOST_NESTED, PYTHON_FRAMES
 from gangsched.kube.read.resources import Resource
 from gangsched.kube.read.store import Store
 from gangsched.model.bounds import MANY
@@ -125,6 +127,32 @@ def test_an_object_of_any_size_is_read_quickly_or_refused(name: str) -> None:
 
     print(f"{name}: {number} objects, {refused} refused, slowest {slowest[0]:.1f} ms: {slowest[1]}")
     assert slowest[0] < MOST_MS, slowest
+
+
+@pytest.fixture
+def _limit() -> Iterator[None]:
+    """The limit of recursion that the daemon sets."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(MOST_NESTED + PYTHON_FRAMES)
+    yield
+    sys.setrecursionlimit(before)
+
+
+@pytest.mark.usefixtures("_limit")
+@pytest.mark.parametrize("field", ["managedFields", "labels"])
+def test_nesting_of_any_depth_ends_no_watch(field: str) -> None:
+    """I8: API servers accept 10,000 levels, also in fields that are not read; other objects go on."""
+    deep = '{"f:a":' * MOST_NESTED + "1" + "}" * MOST_NESTED
+    value = f"[{deep}]" if field == "managedFields" else deep
+    body = f'{{"metadata":{{"name":"x","namespace":"ns","uid":"u","{field}":{value}}},"spec":{{}}}}'
+    told: list[Any] = []
+    log: list[str] = []
+    store = Store(RESOURCES["pods"](), told.append, log.append)
+    store.add_page(f'{{"metadata":{{"resourceVersion":"1"}},"items":[{body}]}}'.encode())
+    store.take_line(f'{{"type":"MODIFIED","object":{body}}}'.encode())
+    store.take_line(b'{"type":"ADDED","object":{"metadata":{"name":"y","namespace":"ns","uid":"v"},"spec":{}}}')
+    assert [each.item.name for each in told if isinstance(each, Applied)][-1] == "y"
+    assert bool(log) == (field == "labels")
 
 
 def groups() -> Iterator[tuple[str, str, dict[str, Any]]]:

@@ -259,7 +259,8 @@ def _spare(columns: RunningColumns, staying: Bools, counts: Ints, least: Ints) -
             continue
         has = [each for each in whole_children(Root(composite, needs), composite, has_members) if running[each]]
         has.sort(key=lambda part: (len(part_id(part)), part_id(part)), reverse=True)
-        has.sort(key=lambda part: (max(priority[running[part]]), -max(since[running[part]])))
+        # Python's integers: a part whose members have all succeeded has the least of int64, which has no negative.
+        has.sort(key=lambda part: (int(max(priority[running[part]])), -int(max(since[running[part]]))))
         above = max(0, len(has) - composite.min_children)
         for part in has[:above]:
             for g in running[part]:

@@ -55,7 +55,7 @@ def decoded(decoder: msgspec.json.Decoder[T], body: bytes | msgspec.Raw, what: s
     """Decode an answer. Raises Malformed; `what` begins its message, such as "The list of pods is malformed"."""
     try:
         return decoder.decode(body)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise Malformed(f"{what}: {error}.") from error
 
 

@@ -63,6 +63,7 @@ from gangsched.model.resources import PODS, QuantityError, parse_resources
 
 MIRROR = "kubernetes.io/config.mirror"
 NEVER = "Never"
+INT32_LIMIT = 2**31
 GRACE_S = 30
 """The grace period of pods that state none; API servers always write one."""
 TARGET_TYPE = DISRUPTION_TARGET.encode()
@@ -138,7 +139,8 @@ def _pod(
         phase=_PHASES.get(status.phase, Phase.UNKNOWN),
         deleting=meta.deletion_timestamp is not None,
         gated=bool(spec.scheduling_gates),
-        priority=spec.priority,
+        # As the API has it; sums and differences of columns would overflow.
+        priority=max(-INT32_LIMIT, min(spec.priority, INT32_LIMIT - 1)),
         gang_metadata=gang_metadata,
         timed_out=is_timed_out(annotations),
         native_group=native_group,

@@ -322,7 +322,7 @@ class _ApiGroup:
                     backoff.reset()
             except Silent:
                 continue  # the connection is dead; the stream is resumed on another one
-            except (Fault, msgspec.DecodeError) as error:
+            except (Fault, msgspec.DecodeError, RecursionError) as error:
                 resource_version = ""  # changes may be lost
                 await self._sleep(backoff.next_s(error if isinstance(error, Fault) else None))
 

@@ -36,7 +36,7 @@ TOLD_AT_ONCE = 1_000
 SENTENCE_CHARACTERS = 500
 
 UNDECODABLE = (msgspec.DecodeError, RecursionError)
-"""RecursionError: no API server sends what is nested more deeply than `app.MOST_NESTED`."""
+"""RecursionError: no API server sends what is nested more deeply than the daemon's limit (`app.MOST_NESTED`)."""
 _ABOVE = re.compile(r"Expected `(?:array|object)` of length <= (\d+) - at `\$\.?(.*)`")
 """What msgspec says of a list or map that is longer than its type allows."""
 

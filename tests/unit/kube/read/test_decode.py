@@ -375,3 +375,9 @@ def test_a_service_is_the_labels_that_it_selects(spec: Any, selector: set[tuple[
     body = {"metadata": {"name": "s", "namespace": "ns", "labels": {"a": "b"}}, "spec": spec, "status": {"x": 1}}
     found = decode_service(msgspec.json.decode(json.dumps(body), type=WireService))
     assert found == (Service("ns", "s", frozenset(selector)) if selector else None)
+
+
+@pytest.mark.parametrize(("stated", "kept"), [(2**63, 2**31 - 1), (-(10**30), -(2**31)), (7, 7)])
+def test_a_priority_is_that_of_an_int32(stated: int, kept: int) -> None:
+    """I8: an absurd number is the largest that the API has, so that no column overflows."""
+    assert decoded(pod(spec={"priority": stated})).priority == kept
