@@ -13,6 +13,7 @@ from control_plane.api import STRATEGIC_PATCH, Api, Object
 from control_plane.applying import ROOT, apply, load_yaml
 from control_plane.daemon import ACCOUNT, NAMESPACE
 
+from gangsched.api import keys
 from tests.e2e.conftest import PODS, delete_all
 from tests.e2e.forgeries import (
     API_SERVICE_FORGERIES,
@@ -184,6 +185,8 @@ def test_there_is_one_lease(thief: Api, api: Api) -> None:
         assert (code, "gangsched-lease" in message) == (DENIED, True), message
     renewed = forged(api, path, {"spec": {"holderIdentity": "y", "renewTime": "2026-01-01T00:00:00.000000Z"}})
     assert answered(thief, "PUT", path, renewed, "application/json") == (200, "")
+    suspects = forged(api, path, {"metadata": {"annotations": {keys.SUSPECTS: '{"a/b":1}'}}})
+    assert answered(thief, "PUT", path, suspects, "application/json") == (200, "")
     api.delete(path)
 
 

@@ -16,8 +16,18 @@ from typing import Protocol
 
 import msgspec
 
+from gangsched.api import keys
 from gangsched.kube.http.backoff import Backoff
-from gangsched.kube.http.faults import CONFLICT, FORBIDDEN, NOT_FOUND, ApiFault, Fault, Malformed, Unreachable
+from gangsched.kube.http.faults import (
+    CONFLICT,
+    FORBIDDEN,
+    NOT_FOUND,
+    UNPROCESSABLE,
+    ApiFault,
+    Fault,
+    Malformed,
+    Unreachable,
+)
 from gangsched.kube.http.fence import Fence
 from gangsched.kube.http.permissions import Lease
 from gangsched.kube.lease.candidate import Candidate, Timing
@@ -37,6 +47,7 @@ SILENCE_S = 360.0
 """Nothing is lost by a watch that says nothing: the lease is read every `retry_s` as well."""
 RELEASE_WITHIN_S = 2.0
 TELL_ATTEMPTS = 3
+REFUSED = frozenset({FORBIDDEN, UNPROCESSABLE})
 
 
 class FollowsLease(Protocol):
@@ -86,6 +97,7 @@ class Elector:
         self._candidate = Candidate(identity, timing)
         self._hint = asyncio.Event()
         self._released: Record | None = None
+        self._refuses_suspects = False
         self._trouble = ""
 
     @property
@@ -240,11 +252,23 @@ class Elector:
 
     async def _write(self, record: Record) -> None:
         sent_s = self._runtime.now()
-        record = with_suspects(record, self.suspects.text())
         self._candidate.sends(record, sent_s)
-        answer = await self._put(record, self._patience_s())
+        answer = await self._put_annotated(record)
         self._candidate.stored(decode(answer, duration_s=self.timing.duration_s), sent_s, self._runtime.now())
         self._recovered()
+
+    async def _put_annotated(self, record: Record) -> bytes:
+        """Write the Lease with the suspects; without them if an admission policy of an earlier version refuses it."""
+        annotated = record if self._refuses_suspects else with_suspects(record, self.suspects.text())
+        try:
+            return await self._put(annotated, self._patience_s())
+        except ApiFault as fault:
+            # Nobody may lose the Lease for the sake of an annotation.
+            if annotated is record or fault.status not in REFUSED:
+                raise
+            self._refuses_suspects = True
+        self._runtime.warn(f"The annotation {keys.SUSPECTS} of the Lease is refused: apply manifests/admission.yaml.")
+        return await self._put(record, self._patience_s())
 
     async def _put(self, record: Record, timeout_s: float) -> bytes:
         method, path = ("PUT", f"{self._leases}/{self._lease.name}") if record.rest else ("POST", self._leases)

@@ -386,6 +386,19 @@ async def test_garbage_in_the_watch_is_a_reason_to_look(desk: Desk, line: bytes)
     assert not desk.tasks["b"].done()
 
 
+class RefusingServer(LeaseServer):
+    """A server with the Lease of a desk, which refuses annotations."""
+
+    def __init__(self, desk: Desk) -> None:
+        super().__init__()
+        desk.server = self
+
+    def _carry_out(self, method: str, body: dict[str, Any] | None) -> bytes:
+        if body is not None and body["metadata"].get("annotations"):
+            raise ApiFault(422, "Invalid", "denied request: gangsched may not change the metadata of its Lease")
+        return super()._carry_out(method, body)
+
+
 # --- suspects ---------------------------------------------------------------------------------------------------------
 
 
@@ -423,3 +436,18 @@ async def test_the_lease_keeps_suspects_while_they_are_wanted(desk: Desk) -> Non
     await desk.time.advance(10)
     assert annotation(desk) == ""
     assert desk.writers() == ["a"]
+
+
+async def test_a_refused_annotation_costs_nobody_the_lease(desk: Desk) -> None:
+    """An admission policy of an earlier version refuses it: the Lease is held without, and a warning says so."""
+    refusing = RefusingServer(desk)
+    leader = desk.start("a", refusing)
+    leader.suspects.add("bad/g")
+    await desk.until_one_writes(30)
+    await desk.time.advance(60)
+    assert desk.writers() == ["a"]
+    assert leader.counts.lost == 0
+    assert annotation(desk) == ""
+    assert [each for each in desk.warnings if keys.SUSPECTS in each] == [
+        f"The annotation {keys.SUSPECTS} of the Lease is refused: apply manifests/admission.yaml."
+    ]
