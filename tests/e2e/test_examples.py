@@ -24,12 +24,15 @@ pytestmark = pytest.mark.e2e
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
 OF_OPERATORS = {
+    "ClusterQueue": "kueue.x-k8s.io/v1beta2",
     "JobSet": "jobset.x-k8s.io/v1alpha2",
     "LeaderWorkerSet": "leaderworkerset.x-k8s.io/v1",
+    "LocalQueue": "kueue.x-k8s.io/v1beta2",
     "MPIJob": "kubeflow.org/v2beta1",
     "PyTorchJob": "kubeflow.org/v1",
     "RayCluster": "ray.io/v1",
     "RayJob": "ray.io/v1",
+    "ResourceFlavor": "kueue.x-k8s.io/v1beta2",
     "SparkApplication": "sparkoperator.k8s.io/v1beta2",
     "TrainJob": "trainer.kubeflow.org/v1alpha1",
     "TrainingRuntime": "trainer.kubeflow.org/v1alpha1",

@@ -7,13 +7,12 @@ from contextlib import contextmanager
 
 from control_plane import ControlPlane
 from control_plane.api import Api
-from control_plane.applying import ROOT
 
 from tests.operators.jobset import jobset_installed
-from tests.operators.operator import Operator, install, of_the_guide, source
+from tests.operators.operator import Operator, example, install, source
 from tests.operators.webhooks import Webhooks
 
-GUIDE = ROOT / "docs" / "guides" / "beside-others.md"
+QUEUES = "kueue-job"
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
 QUEUE_NAME = "kueue.x-k8s.io/queue-name"
 CONFIGURATION = """\
@@ -46,7 +45,7 @@ def kueue_installed(plane: ControlPlane, *, ready_within: str = "20s") -> Iterat
         argv = ["--kubeconfig=@KUBECONFIG@", f"--config={webhooks.write_configuration(configuration)}"]
         with Operator(plane, "kueue", account="kueue-system/kueue-controller-manager", argv=argv) as started:
             webhooks.mount(api)
-            job = of_the_guide("Job", guide=GUIDE)
+            job = example("Job", file=QUEUES)
             webhooks.await_answer(api, JOBS, job, lambda stored: stored["spec"]["suspend"])
             yield started
     api.close()

@@ -38,17 +38,11 @@ def source(name: str) -> Path:
     return Path(asked.stdout.strip())
 
 
-def example(kind: str, *, name: str = "") -> Object:
-    """The object of a kind, and of a name where there are more, that examples/ has."""
-    bodies = [body for path in sorted(EXAMPLES.glob("*.yaml")) for body in load_yaml(path) if body["kind"] == kind]
+def example(kind: str, *, name: str = "", file: str = "*") -> Object:
+    """The object of a kind, and of a name where there are more, that examples/ or one file there has."""
+    paths = sorted(EXAMPLES.glob(f"{file}.yaml"))
+    bodies = [body for path in paths for body in load_yaml(path) if body["kind"] == kind]
     (found,) = [body for body in bodies if name in ("", body["metadata"]["name"])]
-    return found
-
-
-def of_the_guide(kind: str, *, guide: Path) -> Object:
-    """The object of a kind that the guide shows in YAML."""
-    blocks = [block.split("\n```", 1)[0] for block in guide.read_text().split("\n```yaml\n")[1:]]
-    (found,) = [body for block in blocks for body in load_yaml(block) if body.get("kind") == kind]
     return found
 
 

@@ -13,7 +13,7 @@ from control_plane.following import Following
 from control_plane.pods import nodes_of, refusal
 
 from tests.operators.jobset import JOBS as JOBSETS
-from tests.operators.kueue import GUIDE, JOBS, QUEUE_NAME, kueue_installed
+from tests.operators.kueue import JOBS, QUEUE_NAME, QUEUES, kueue_installed
 from tests.operators.members import (
     GROUPS,
     PODS,
@@ -26,7 +26,7 @@ from tests.operators.members import (
     starts_whole,
     take_gpus,
 )
-from tests.operators.operator import Operator, example, of_the_guide
+from tests.operators.operator import Operator, example
 
 pytestmark = pytest.mark.e2e
 
@@ -36,7 +36,7 @@ WORKLOADS = "/apis/kueue.x-k8s.io/v1beta2/namespaces/default/workloads"
 
 def of_the_page(kind: str) -> Object:
     """The object of a kind that the guide shows."""
-    return of_the_guide(kind, guide=GUIDE)
+    return example(kind, file=QUEUES)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -19,9 +19,9 @@ from control_plane.applying import apply
 from control_plane.following import Following
 
 from tests.operators.jobset import JOBS as JOBSETS
-from tests.operators.kueue import GUIDE, JOBS, QUEUE_NAME, kueue_installed
+from tests.operators.kueue import JOBS, QUEUE_NAME, QUEUES, kueue_installed
 from tests.operators.members import GROUP_LABEL, GROUPS
-from tests.operators.operator import example, of_the_guide
+from tests.operators.operator import example
 
 pytestmark = pytest.mark.e2e
 
@@ -43,13 +43,13 @@ def operators(plane: ControlPlane) -> Iterator[None]:
     with kueue_installed(plane, ready_within="5m"):
         levels = [{"nodeLabel": RACK}, {"nodeLabel": "kubernetes.io/hostname"}]
         apply(api, {"apiVersion": API, "kind": "Topology", "metadata": {"name": "racks"}, "spec": {"levels": levels}})
-        flavour, queue = of_the_guide("ResourceFlavor", guide=GUIDE), of_the_guide("ClusterQueue", guide=GUIDE)
+        flavour, queue = example("ResourceFlavor", file=QUEUES), example("ClusterQueue", file=QUEUES)
         apply(api, {**flavour, "spec": {"nodeLabels": {"pool": "racks"}, "topologyName": "racks"}})
         for resource in queue["spec"]["resourceGroups"][0]["flavors"][0]["resources"]:
             if resource["name"] == make.GPU:
                 resource["nominalQuota"] = 2 * NUMBER * GPUS
         apply(api, queue)
-        apply(api, of_the_guide("LocalQueue", guide=GUIDE))
+        apply(api, example("LocalQueue", file=QUEUES))
         yield
     api.close()
 
@@ -98,7 +98,7 @@ def test_twenty_exclusive_jobsets_start_whole_in_a_rack_for_each_job(api: Api, p
 def test_twenty_jobs_that_kueue_has_given_a_rack_start_whole_there(api: Api, pods: Following) -> None:
     """Kueue chooses the rack and a host for each pod and opens its gate; the gang starts whole on those hosts."""
     for number in range(NUMBER):
-        body = of_the_guide("Job", guide=GUIDE)
+        body = example("Job", file=QUEUES)
         name = body["metadata"]["name"] = f"bert-{number:02}"
         template = body["spec"]["template"]
         template["metadata"].setdefault("labels", {})[GROUP_LABEL] = name
