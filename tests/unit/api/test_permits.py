@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +16,7 @@ from tests.builders import amounts
 
 NODES = st.dictionaries(st.from_regex(r"[a-z0-9][a-z0-9.-]{0,30}", fullmatch=True), st.integers(1, 600), max_size=20)
 ASKED = st.builds(amounts, gpus=st.integers(0, 8), cpu_milli=st.integers(0, 9_999), memory_bytes=st.integers(0, 2**40))
+ADMISSION = Path(__file__).parents[3] / "manifests" / "admission.yaml"
 UID = "0f4e2a6c-6a3e-4c1e-9a57-3b1d8f0f2c11"
 ROOM = '{"until":"2026-11-28T12:04:31Z","each":{"nvidia.com/gpu":"1"},"nodes":{"gpu-01":3}}'
 GOOD = f"1/1 {UID} {ROOM}"
@@ -29,6 +33,16 @@ STARTS = st.builds(JointStart, st.integers(0, 10**9), st.integers(0, 2**32))
 def test_what_is_written_is_read(stamp: PermitStamp) -> None:
     """B8: any room, with exact amounts."""
     assert parse_permit(format_permit(stamp, UID), UID) == stamp
+
+
+@given(st.builds(PermitStamp, st.integers(0, 10**9), st.integers(1, 10**9), st.none() | ROOMS, st.none() | STARTS))
+def test_the_admission_policy_lets_every_stamp_pass(stamp: PermitStamp) -> None:
+    """B4: a stamp that the policy for bindings does not know would refuse every bind that has it."""
+    found = re.findall(r"matches\(\s*'([^']+)'", ADMISSION.read_text())
+    (pattern,) = [each for each in found if '"together"' in each]
+    assert re.search(pattern, format_permit(stamp, UID)), format_permit(stamp, UID)
+    for text in ("1/1", f"1/1 {UID} x", f'1/1 {UID} {{"more":1}}', f"1/1 {UID} {ROOM}{ROOM}"):
+        assert not re.search(pattern, text), text
 
 
 def test_the_text_is_that_of_the_manual() -> None:
