@@ -154,9 +154,9 @@ def of_a_replica_only_one_gang_is_evicted(real: Any) -> Any:
     return one
 
 
-@bug("V13", "state.preemption.last_look:_may_lose", VICTIMS)
+@bug("V13", "state.preemption.last_look:_breaks", VICTIMS)
 def a_child_that_is_needed_meanwhile_is_evicted(_: Any) -> Any:
-    return lambda group_id, gang_id, registry, victims: True
+    return lambda group_id, registry, victims: []
 
 
 @bug("H3", "core.reservations.heads:needed_of_tree", "unit/core/reservations/test_heads.py")
