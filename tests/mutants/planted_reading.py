@@ -9,7 +9,8 @@ from gangsched.core.queue_sort import in_member_order
 from tests.mutants.mutant import bug
 
 READING, WHOSE = "properties/test_reading.py", "properties/test_whose_words.py"
-TO_COME, DEVICES = "unit/state/test_members_to_come.py", "unit/state/test_device_binding.py"
+TO_COME, EXTENDED = "unit/state/test_members_to_come.py", "unit/kube/read/test_extended.py"
+DEVICES = "unit/state/test_device_binding.py"
 
 
 @bug("I8", "model.bounds:check_entries", READING)
@@ -27,7 +28,7 @@ def pods_that_came_before_a_podgang_above_a_bound_are_not_told(_: Any) -> Any:
     return lambda self, namespace, api_group: []
 
 
-@bug("I8", "kube.read.extended:_asks_by_name", READING)
+@bug("I8", "kube.read.extended:_asks_by_name", EXTENDED)
 def extended_resources_are_sought_in_every_container(asks: Any) -> Any:
     def slow(containers: Any) -> Any:
         found = asks(containers)
@@ -53,11 +54,15 @@ def members_to_come_cost_a_plan_nothing(_: Any) -> Any:
     return 10**9
 
 
+@bug("I4", "core.devices.holders:Holders.rival", DEVICES)
+def the_claim_of_a_rival_is_named_whoever_it_is(rival: Any) -> Any:
+    def told(self: Any, claim: str, results: Any, pools: Any) -> str:
+        others = [key for each in results for key in self._holders.get(each.id, {}) if key != claim]
+        return str(rival(self, claim, results, pools)).replace("another claim", min(others, default=""))
+
+    return told
+
+
 @bug("I4", "model.gang:Refusal.told_in", WHOSE)
 def gangs_of_another_namespace_are_told_everything(_: Any) -> Any:
     return lambda self, namespace: self
-
-
-@bug("I4", "state.reporting.reports:_told_in", WHOSE)
-def failed_binds_are_told_in_every_namespace(_: Any) -> Any:
-    return lambda namespace, faults: [text for texts in faults.values() for text in texts]

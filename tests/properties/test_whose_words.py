@@ -65,7 +65,17 @@ class _History:
     def step(self) -> None:
         """Something happens, and gangsched takes a turn or a few."""
         word = self.rng.choice(WORDS)
-        steps = [self.gang, self.gang, self.group, self.tree, self.plain, self.end, self.budget, self.claims, self.wait]
+        steps = [
+            self.gang,
+            self.group,
+            self.group,
+            self.tree,
+            self.plain,
+            self.end,
+            self.budget,
+            self.claims,
+            self.wait,
+        ]
         self.rng.choice(steps)(word)
         self.world.turn()
 
@@ -111,8 +121,11 @@ class _History:
         ids = [f"{word}-ns/{name}", f"{other}-ns/{others}"]
         for each in (word, other):
             self.listed[f"{each}-ns"].update(ids)
-        self.create(word, name, groups=json.dumps(ids))
-        if self.rng.random() < 0.7:
+        # One side may wait for what the other one must not know, such as a claim that does not exist.
+        use = ClaimUse(f"{word}-claim-{name}")
+        claims = {"claims": (use,)} if self.rng.random() < 0.4 else {}
+        self.create(word, name, groups=json.dumps(ids), **claims)
+        if self.rng.random() < 0.8:
             self.create(other, others, groups=json.dumps(ids))
 
     def tree(self, word: str) -> None:
@@ -160,6 +173,8 @@ class _History:
         self.world.turn()
         if self.rng.random() < 0.5:
             for bind in [each for each in self.world.unanswered if isinstance(each, Bind)]:
+                if self.rng.random() < 0.5:
+                    continue
                 self.world.unanswered.remove(bind)
                 self.world.say(BindFailed(bind.uid, bind.node, f'pods "{bind.name}" is forbidden'))
         self.world.turn()

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import msgspec
 import pytest
 
 from gangsched.kube.read.decode import decode_pod
+from gangsched.kube.read.extended import extended_resources
 from gangsched.kube.read.informers import ClaimWatch
 from gangsched.kube.read.shapes import ShapeTable
-from gangsched.kube.read.wire import WirePod
+from gangsched.kube.read.wire import Container, PodSpec, Resources, WirePod
 from gangsched.model.devices import DeviceClass
 from gangsched.model.objects import ClaimUse, ExtendedResource, Pod
 from gangsched.model.protocol import Applied, Replaced
@@ -119,3 +121,19 @@ def test_when_devices_are_read(*, extends: bool) -> None:
     watch.take(Applied(msgspec.structs.replace(plain, claims=(ClaimUse("c", device=True),))))
     assert watch.is_named.is_set()
     assert watch.is_claimed.is_set()
+
+
+def test_many_containers_are_read_in_linear_time() -> None:
+    """I8: four times as many containers, each with a resource of its own, take about four times as long."""
+    took_s = []
+    for number in (500, 2_000):
+        each = [Container(name=f"c{i}", resources=Resources(requests={f"example.com/r{i}": 1})) for i in range(number)]
+        spec = PodSpec(containers=each)
+        tries = []
+        for _ in range(5):
+            began_s = time.process_time()
+            assert len(extended_resources(spec)) == number
+            tries.append(time.process_time() - began_s)
+        took_s.append(min(tries))
+    # Of quadratic time it would be sixteen times.
+    assert took_s[1] < 10 * took_s[0], took_s
