@@ -77,6 +77,8 @@ class Registry:
         self._unused_room_s: dict[str, int] = {}
         #: By gang or group id: what was raised while it was read, until `take_faults`.
         self._faults: dict[str, Exception] = {}
+        #: Gangs of which the last reading raised.
+        self._half_read: set[str] = set()
         #: By gang, the gangs that list it, and those that name it as their parent.
         self._listed_by: dict[str, dict[str, None]] = {}
         self._named_by: dict[str, dict[str, None]] = {}
@@ -289,6 +291,7 @@ class Registry:
                 self._read(record, regroup, now_s)
             except Exception as error:  # the gang's own fault, whatever it is (I10)
                 self._faults[gang_id] = error
+                self._half_read.add(gang_id)
                 self._views[gang_id] = stand_in_view(record)
             changed.add(gang_id)
         # Any tenant can have ten thousand gangs list one gang, and then edit it each second.
@@ -312,7 +315,9 @@ class Registry:
         # Before the specification is read: those that it lists no more have to be regrouped, too.
         before = self._siblings(gang_id)
         spec = record.spec
-        if not record.plain and record.read_spec(defaults=self.defaults):
+        # How far the last attempt came is unknown: others may wait for what it was to tell them.
+        is_half_read = gang_id in self._half_read
+        if not record.plain and (record.read_spec(defaults=self.defaults) or is_half_read):
             self._mention(record, spec, now_s)
             regroup |= {gang_id} | before | self._siblings(gang_id)
             self._later |= self._concerned(gang_id)
@@ -323,6 +328,7 @@ class Registry:
             if gang_id in self._named_by:
                 self._later |= self._parents.around(gang_id)
         self._views[gang_id] = self._view(record, now_s)
+        self._half_read.discard(gang_id)
 
     def take_faults(self) -> dict[str, Exception]:
         """By group id, what was raised while groups were read since the last call."""
@@ -414,6 +420,7 @@ class Registry:
     def _forget(self, record: GangRecord) -> None:
         """Drop the state of a gang of which nothing is left (semantics I6)."""
         self._unmention(record, record.spec)
+        self._half_read.discard(record.id)
         del self.gangs[record.id]
         self._found(record.id)
         self._workers.forget(record.id)
