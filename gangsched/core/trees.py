@@ -122,7 +122,8 @@ class TreeDecision:
             # Before members above minimums, which could take the room that another child needs to start.
             refused = self._whole_or_not(partial(self._start, self.tree))
             # It goes before older groups only for what its start needs; the next plan places the others.
-            if group.rest:
+            # Without such a one it has only lost members, and is decided like any other tree.
+            if group.rest and self.made:
                 return self._merged(refused)
             whole = [gang for gang in started if gang not in short]
             served = {each.pod.uid for made in self.made for each in (*made.binds, *made.holds)}
@@ -278,7 +279,7 @@ class TreeDecision:
             if isinstance(part, str):
                 (apart.append([part]) if self._requires(part) else others.append(part))
             elif part.topology:
-                apart += [[part]] if part.children else []
+                apart += [[part]] if gangs_of(part) else []
             else:
                 open_parts += reversed(part.children)
         return [*apart, *([others] if others else ())]

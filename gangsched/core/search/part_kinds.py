@@ -66,6 +66,8 @@ def entries_of(
     while open_parts:
         part, around, pins = open_parts.pop()
         own = gangs_of(part)
+        if not own:  # none of its children is needed
+            continue
         if stated := _stated(part, gangs):
             keys = (*around, *stated)
             label = _label(keys, table)

@@ -7,6 +7,7 @@ import itertools
 import pytest
 from msgspec.structs import replace
 
+from gangsched.api import keys
 from gangsched.core.cycle import plan
 from gangsched.model.objects import Node, Phase, Pod
 from gangsched.model.protocol import Applied, BindFailed, BindGone, BindUndecided, Bound, Gone, Replaced
@@ -440,3 +441,14 @@ def test_an_undecided_bind_of_a_pod_that_is_gone_or_bound_is_nothing() -> None:
     world.create(pod("second", gpus=4))
     world.settle()
     assert len(world.bound()) == 2
+
+
+def test_a_tree_that_lost_a_member_is_no_start_to_be_completed() -> None:
+    """B3, I9: nothing that its start needs waits, so that a further child starts, and is no rest of it."""
+    world = World(node("a", 4))
+    world.declare(pod_group("svc", 1, gang_metadata=((keys.MIN_CHILDREN[0], "2"),)))
+    lost = world.create(members("a", 2, parent="svc"))[0]
+    world.create(members("b", 2, parent="svc"), members("c", 1, parent="svc"))
+    assert set(world.settle().bound()) == {"a-0", "a-1", "b-0", "b-1"}
+    world.delete(lost)
+    assert "c-0" in world.settle().bound()
