@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import socket
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing, suppress
 from dataclasses import replace
 from functools import partial
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from gangsched import __version__, parameters
+from gangsched.api.admin_orders import changes, read_orders
 from gangsched.core.cycle import Limits
 from gangsched.kube.background import in_background
 from gangsched.kube.http.connection_pool import ConnectionPool
@@ -38,12 +39,14 @@ from gangsched.kube.write.status import StatusWriter
 from gangsched.kube.write.volume_binder import VolumeBinder
 from gangsched.loop import Loop, Ports
 from gangsched.model.fault import AtWork, InternalFault
+from gangsched.model.orders import NO_ORDERS
 from gangsched.model.protocol import (
     Bind,
     BindUndecided,
     EvictionsForbidden,
     Gone,
     Message,
+    Ordered,
     Outcome,
     RecordEvent,
     Report,
@@ -178,6 +181,10 @@ class Daemon:
         )
         if no_preemption:
             self.loop.inbox(EvictionsForbidden(no_preemption))
+        self._orders = NO_ORDERS
+        if leadership is not None:
+            leadership.elector.on_annotations = self._obey
+            self._obey(leadership.elector.annotations)
         self._publish()
 
     async def run(self, undecided: Sequence[Undecided] = ()) -> tuple[Undecided, ...]:
@@ -239,6 +246,16 @@ class Daemon:
         await self.informers.synced()
         self._log.info("standby", identity=self._leadership.elector.identity)
         await self._leadership.run_term(self._begin)
+
+    def _obey(self, annotations: Mapping[str, object]) -> None:
+        """Carry out the orders of an administrator, and log each once."""
+        orders = read_orders(annotations)
+        for sentence in changes(self._orders, orders):
+            self._log.warning(sentence)
+        if orders != self._orders:
+            self._orders = orders
+            self.metrics.paused.set(bool(orders.paused))
+            self.loop.inbox(Ordered(orders))
 
     def _begin(self, after_s: float) -> None:
         """Planning may begin, this long after the lease became ours."""

@@ -171,9 +171,9 @@ class Loop:
         now_s = self._ports.clock.now_s()
         is_late = self._state.registry.exceeds(READ_BESIDE_A_PLAN, with_new=not self._plan_is_next)
         # A standby reads as well, so that its first plan after a failover need not read everything at once.
-        if is_late or not self._leads():
+        if is_late or not self._decides():
             self._state.refresh(now_s, in_turn=False, most=READ_PER_TURN)
-        if not self._leads():
+        if not self._decides():
             return is_late
         # The next turn applies nothing and plans, so that no stream of messages keeps plans off.
         self._plan_is_next = is_late or applied > MESSAGES_BESIDE_A_PLAN
@@ -210,6 +210,10 @@ class Loop:
         self._state.bulkhead.run(FaultPlace.TURN, lambda: self._state.refresh(clock.now_s()), None, clock.now_s())
         for report in self._state.take_reports(now_s=clock.now_s(), wall=clock.wall(), everything=True):
             self._tell(report)
+
+    def _decides(self) -> bool:
+        """Whether decisions are made. A leader that is paused reads, as a standby does."""
+        return self._leads() and not self._state.orders.paused
 
     def _take_in(self) -> int:
         """Apply a bounded number of messages, so that health and binds are served in between; returns how many."""
@@ -295,7 +299,7 @@ class Loop:
     async def _sleep(self) -> None:
         """Sleep until a message comes or something is due."""
         # A standby has no deadlines: what is due is decided by the leader.
-        decides = self._ready() and self._leads()
+        decides = self._ready() and self._decides()
         deadline_s = self._deadline_s(self._ports.clock.now_s()) if decides else None
         delay_s = None if deadline_s is None else max(0.0, deadline_s - self._ports.clock.now_s())
         try:

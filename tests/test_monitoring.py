@@ -19,6 +19,7 @@ EXPRESSIONS = [
     *(query.expression for panel in PANELS for query in panel.queries),
     *(each.expression for each in ALERTS),
 ]
+REPOSITORY = "https://github.com/gangsched/gangsched/blob/main"
 OF_PROMETHEUS = {"up"}
 OF_THE_PROCESS = {"process_resident_memory_bytes", "process_cpu_seconds_total", "process_start_time_seconds"}
 
@@ -49,7 +50,7 @@ def test_every_query_is_about_what_the_daemon_shows(expression: str) -> None:
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)
 def test_every_alert_has_its_paragraph_in_the_runbook(alert: Alert) -> None:
     """The link leads to a heading of its name, under which there is a command to run first."""
-    assert alert.annotations["runbook"] == f"docs/runbook.md#{alert.name.lower()}"
+    assert alert.annotations["runbook_url"] == f"{REPOSITORY}/docs/runbook.md#{alert.name.lower()}"
     (section,) = re.findall(rf"(?ms)^## {alert.name}\n(.*?)(?=^## |\Z)", RUNBOOK)
     assert re.search(r"(?m)^\$ (kubectl|curl|logs) ", section), section
     assert alert.annotations["summary"].endswith(".")

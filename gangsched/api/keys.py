@@ -39,6 +39,12 @@ SUSPECTS: Final = "gangsched.dev/suspects"
 PERMITTED: Final = "gangsched.dev/permitted"
 """Written by us with the bind of every member of a gang: the stamp of its Permit (semantics B4)."""
 
+PAUSE: Final = "gangsched.dev/pause"
+PAUSE_PREEMPTION: Final = "gangsched.dev/pause-preemption"
+SET_ASIDE: Final = "gangsched.dev/set-aside"
+NO_RESERVATION: Final = "gangsched.dev/no-reservation"
+"""Orders of an administrator: annotations of the leader election Lease, whose values `api.admin_orders` reads."""
+
 KUEUE_NAME: Final = "kueue.x-k8s.io/pod-group-name"
 KUEUE_TOTAL: Final = "kueue.x-k8s.io/pod-group-total-count"
 """Kueue's plain pod groups need all members: the total is the minimum of a gang that `KUEUE_NAME` names."""

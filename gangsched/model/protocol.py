@@ -14,6 +14,7 @@ import msgspec
 
 from gangsched.model.disruption import PodDisruptionBudget
 from gangsched.model.objects import Namespace, Node, PermitStamp, Pod, PodGroup, Service
+from gangsched.model.orders import Orders
 from gangsched.model.storage import Selection, StorageObject
 
 
@@ -88,6 +89,12 @@ class StampsGuarded(msgspec.Struct, frozen=True, gc=False):
     """
 
     since_s: int | None
+
+
+class Ordered(msgspec.Struct, frozen=True, gc=False):
+    """The orders of the administrator, which replace all earlier ones."""
+
+    orders: Orders
 
 
 Event: TypeAlias = Applied | Gone | Replaced | Unread | Followed | StampsGuarded
@@ -194,7 +201,7 @@ class EvictionsForbidden(msgspec.Struct, frozen=True, gc=False):
 
 
 PreemptionAnswer: TypeAlias = PreemptionPrepared | EvictionDelayed | Evicted | EvictionsForbidden
-Message: TypeAlias = Event | Outcome | BindUndecided | ClaimsWritten | ClaimsReleased | PreemptionAnswer
+Message: TypeAlias = Event | Outcome | BindUndecided | ClaimsWritten | ClaimsReleased | PreemptionAnswer | Ordered
 
 # --- Actions: what the shell must do --------------------------------------------------------------------------------
 

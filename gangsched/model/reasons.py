@@ -28,6 +28,7 @@ class Reason(StrEnum):
     PREEMPTING = "Preempting"
     BACK_OFF = "BackOff"
     INTERNAL_ERROR = "InternalError"
+    PAUSED = "Paused"
 
 
 class EventReason(StrEnum):

@@ -130,6 +130,7 @@ class NotEntitled(StrEnum):
     SHARE = "other reservations already cover half of the accelerators of this kind"
     REFUSED = "it did not start although the nodes reserved for it were empty"
     FENCE_OVER = "its earlier reservation has expired"
+    ORDERED = "an administrator ordered it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -64,6 +64,7 @@ class QueueCause(StrEnum):
     NOT_FINISHED = "the plan had no work left for it"
     DUE = "it is due"
     TOLD_FALSELY = "its message is outdated"
+    ORDERED = "an administrator ordered it"
     SAFETY_NET = "it was parked for too long"
     # It backs off, or no longer does.
     BIND_FAILED = "a bind failed"

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from gangsched.api import keys
 from gangsched.api.gang_spec import GangSpec
 from gangsched.core import tree_choices
+from gangsched.core.messages import placing
 from gangsched.core.messages.failing import UNKNOWN, internal_error
 from gangsched.core.stand_ins import with_all
 from gangsched.model.gang import TREE, Gang, Group, Refusal, namespace_of
@@ -73,6 +74,7 @@ class Registry:
         self._views: dict[str, Gang] = {}
         self._changed = ChangedGangs(self.gangs, self._views)
         self._ignored: frozenset[str] = frozenset()
+        self._set_aside: frozenset[str] = frozenset()
         #: By namespace: when room for members to come was last released without them, in epoch seconds.
         self._unused_room_s: dict[str, int] = {}
         #: By gang or group id: what was raised while it was read, until `take_faults`.
@@ -118,6 +120,11 @@ class Registry:
         changed, self._ignored = self._ignored ^ namespaces, frozenset(namespaces)
         # Also those of namespaces that are believed again: their counted run times change back.
         self._changed.add_all(each for each in self._views if namespace_of(each) in changed)
+
+    def set_aside(self, gang_ids: frozenset[str]) -> None:
+        """Schedule no pods of these gangs, and those of all others."""
+        changed, self._set_aside = self._set_aside ^ gang_ids, gang_ids
+        self._changed.add_all(each for each in self._views if each in changed)
 
     def room_unused(self, namespace: str, at_s: int) -> None:
         """Rank groups of a namespace that keep room for members to come as if they were created at `at_s` (semantics
@@ -341,6 +348,8 @@ class Registry:
         record.trusts_stamps = self.trusts_stamps
         self._workers.note(record)
         view = gang_view(record, self.policy)
+        if record.id in self._set_aside:
+            return replace(view, uninitialised=placing.set_aside(record.id))
         if view.uninitialised is None or record.pod_group is not None:
             self._found(record.id)
             return view

@@ -19,6 +19,7 @@ from gangsched.core.preemption.columns import PodTableCache
 from gangsched.core.reserve import Ledger
 from gangsched.model.fault import FaultPlace
 from gangsched.model.gang import Group
+from gangsched.model.orders import NO_ORDERS, Orders
 from gangsched.model.parts import broken_part
 from gangsched.model.plan import Plan, PlanInput, Verdict
 from gangsched.model.protocol import (
@@ -28,6 +29,7 @@ from gangsched.model.protocol import (
     Bound,
     ClaimsWritten,
     Message,
+    Ordered,
     Outcome,
     PreemptionAnswer,
     RecordEvent,
@@ -72,6 +74,7 @@ class SchedulingState:
 
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
+        self.orders = NO_ORDERS
         self.cluster = Cluster(allocates=rules.allocates, extends=rules.extends)
         self.registry = Registry(rules)
         self.queue = Queue(self.registry.groups, unattended=rules.unattended)
@@ -153,6 +156,9 @@ class SchedulingState:
             return self._answer(message, now_s)
         if isinstance(message, PreemptionAnswer):
             return self.preemptions.answer(message, now_s)
+        if isinstance(message, Ordered):
+            self._order(message.orders)
+            return ()
         return self._event_handlers.apply(message, now_s=now_s)
 
     def _answer_again(self, answer: Outcome | ClaimsWritten) -> str:
@@ -168,6 +174,13 @@ class SchedulingState:
         nodes = (answer.node,) if not isinstance(answer, ClaimsWritten) else ()
         self.members.restart((member,), *nodes)
         return self.registry.group_of.get(member.gang, "")
+
+    def _order(self, orders: Orders) -> None:
+        """Carry out the orders of the administrator; `orders.paused` is the caller's to obey."""
+        self.orders = orders
+        self.registry.set_aside(orders.set_aside)
+        self.reservations.forbid(orders.unreserved)
+        self.preemptions.pause(orders.no_preemption)
 
     def _answer(self, answer: Outcome | ClaimsWritten, now_s: float) -> tuple[RecordEvent, ...]:
         """An order of ours is carried out, or not."""

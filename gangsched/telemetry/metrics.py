@@ -76,6 +76,7 @@ class Metrics:
         self.known_gangs = gauge("gangsched_gangs", "Known gangs.")
         followed = "1 if PodGroups are watched, 0 while an API group of them cannot be read."
         self.pod_groups_followed = gauge("gangsched_podgroups_followed", followed)
+        self.paused = gauge("gangsched_paused", "1 while an administrator has paused scheduling.")
         self._watches = _Watches(registry)
         lag = "Lateness of the event loop at its last heartbeat, every 100 ms."
         self.loop_lag_seconds = gauge("gangsched_loop_lag_seconds", lag)

@@ -246,6 +246,11 @@ def timed_out(gang: Gang) -> Refusal:
     )
 
 
+def set_aside(gang_id: str) -> Refusal:
+    """Refusal of a gang that an administrator set aside."""
+    return Refusal(Reason.PAUSED, f"gang {gang_id} is set aside by an administrator")
+
+
 def too_much_work(group: Group) -> Refusal:
     """Refusal of a group that exceeds the work of one decision (decision 47)."""
     pods = [pod for gang in group.gangs for pod in (*gang.pending, *gang.retry)]

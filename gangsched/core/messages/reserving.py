@@ -83,7 +83,13 @@ def not_reserved(why: NotReserved, namespace: str, *, wall_s: float) -> str:
             return f"not reserved{from_then_on}: {why.why}"
         case NotEntitled.REFUSED:
             return f"not reserved until a node changes: {why.why}"
-        case NotEntitled.LATER | NotEntitled.SHARE | NotEntitled.SEARCHING | NotEntitled.TOO_MUCH_WORK:
+        case (
+            NotEntitled.LATER
+            | NotEntitled.SHARE
+            | NotEntitled.SEARCHING
+            | NotEntitled.TOO_MUCH_WORK
+            | NotEntitled.ORDERED
+        ):
             return f"not reserved: {why.why}"
         case _:
             assert_never(why.why)

@@ -9,10 +9,10 @@ stop writers.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -98,6 +98,9 @@ class Elector:
         self._hint = asyncio.Event()
         self._released: Record | None = None
         self._refuses_suspects = False
+        #: Annotations of the Lease when it was last seen, and who is called when they have changed.
+        self.annotations: Mapping[str, Any] = {}
+        self.on_annotations: Callable[[Mapping[str, Any]], None] = _ignore
         self._trouble = ""
 
     @property
@@ -248,13 +251,16 @@ class Elector:
             if fault.status != NOT_FOUND or not fault.is_status:
                 raise
         self._candidate.saw(record, self._runtime.now())
+        self._note(record)
         self._recovered()
 
     async def _write(self, record: Record) -> None:
         sent_s = self._runtime.now()
         self._candidate.sends(record, sent_s)
         answer = await self._put_annotated(record)
-        self._candidate.stored(decode(answer, duration_s=self.timing.duration_s), sent_s, self._runtime.now())
+        stored = decode(answer, duration_s=self.timing.duration_s)
+        self._candidate.stored(stored, sent_s, self._runtime.now())
+        self._note(stored)
         self._recovered()
 
     async def _put_annotated(self, record: Record) -> bytes:
@@ -269,6 +275,13 @@ class Elector:
             self._refuses_suspects = True
         self._runtime.warn(f"The annotation {keys.SUSPECTS} of the Lease is refused: apply manifests/admission.yaml.")
         return await self._put(record, self._patience_s())
+
+    def _note(self, record: Record | None) -> None:
+        """Report annotations that have changed. Those of a Lease that is gone are, too."""
+        annotations = record.annotations if record is not None else {}
+        if annotations != self.annotations:
+            self.annotations = annotations
+            self.on_annotations(annotations)
 
     async def _put(self, record: Record, timeout_s: float) -> bytes:
         method, path = ("PUT", f"{self._leases}/{self._lease.name}") if record.rest else ("POST", self._leases)
@@ -340,3 +353,7 @@ class Elector:
 
 def _is_conflict(fault: Fault) -> bool:
     return isinstance(fault, ApiFault) and fault.status in {CONFLICT, NOT_FOUND}
+
+
+def _ignore(annotations: Mapping[str, Any]) -> None:
+    """Do nothing with the annotations."""

@@ -41,6 +41,12 @@ class Record:
     rest: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @property
+    def annotations(self) -> Mapping[str, Any]:
+        """Annotations of the object."""
+        found = self.rest.get("metadata", {}).get("annotations")
+        return found if isinstance(found, dict) else {}
+
+    @property
     def is_free(self) -> bool:
         """Whether the holder has released the Lease, or it never had a holder."""
         return self.holder == NOBODY

@@ -186,6 +186,7 @@ class _ApiGroup:
         self._pace = RequestPace(TRY_AT_MOST_EVERY_S, now=runtime.now, sleep=runtime.sleep)
         self._resumes = RequestPace(TRY_AT_MOST_EVERY_S, at_once=RESUMES_AT_ONCE, now=runtime.now, sleep=runtime.sleep)
         self._trouble: str | None = None
+        self._was_served = False
         self._absent_since_s: float | None = None
         #: When changes were last received for certain; None: never since the start.
         self._live_s: float | None = None
@@ -207,6 +208,7 @@ class _ApiGroup:
                     await self._sleep(LOOK_AGAIN_AFTER_S)
                     continue
                 self.store.replace_with_none()
+                self._note_absence()
                 self.heard_s = self._now()
                 self.listed.set()
                 self._now_live()  # there is nothing to hear
@@ -233,6 +235,13 @@ class _ApiGroup:
         version = await self._served_version()
         if version is not None:
             await self._sweep(version)
+
+    def _note_absence(self) -> None:
+        """Warn if the API group was served before: without its definition its gangs are gone."""
+        if self._was_served:
+            self._was_served = False
+            self._trouble = f"The API server no longer serves PodGroups of {self.api_group}: apply crds/ again."
+            self._runtime.warn(self._trouble)
 
     async def _served_version(self) -> str | None:
         """The version that has its kind, the server's preferred one first; None when there is none."""
@@ -269,7 +278,10 @@ class _ApiGroup:
         self._counts.sweeps += 1
         self.heard_s = self._now()
         self.listed.set()
-        self._trouble = None
+        if self._trouble is not None:
+            self._trouble = None
+            self._runtime.warn(f"Following PodGroups of {self.api_group} again.")
+        self._was_served = True
         return resource_version
 
     async def _list(self, version: str) -> tuple[list[PodGroup], str]:

@@ -387,6 +387,11 @@ class Nominations:
                     group.avoid[node] = now_s + self._avoid_s
         return actions
 
+    def lose_all(self, cause: str) -> None:
+        """End every nomination: none of them may evict any more."""
+        for record in list(self.all()):
+            self._lose(record, cause)
+
     def _lose(self, record: NominationRecord, cause: str) -> None:
         """It cannot succeed; it ends when the group is refused again, for it may fit elsewhere (V11)."""
         if not record.lost:

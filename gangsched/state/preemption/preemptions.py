@@ -70,6 +70,7 @@ class Preemptions:
         self.running = RunningPods(members, registry)
         self.holding_back = HoldingBack(cluster, hold_back_s=rules.preemption.hold_back_s)
         self.forbidden = ""
+        self._paused = ""
         self._members = members
         self._cluster = cluster
         self._registry = registry
@@ -128,7 +129,8 @@ class Preemptions:
         """Preemption input of a plan of these groups; None if preemption is off."""
         budgets = self._budgets.snapshot()
         # Unknown budgets forbid all evictions; if these are forbidden anyway, the plan may still say so.
-        if self._settings.scope is VictimScope.OFF or (budgets is None and not self.forbidden):
+        forbidden = self.forbidden or self._paused
+        if self._settings.scope is VictimScope.OFF or (budgets is None and not forbidden):
             return None
         budgets = budgets if budgets is not None else {}
         known_on = self._cluster.snapshot(), budgets, self._queue.preemptors.version
@@ -154,7 +156,7 @@ class Preemptions:
             held_until_s={each.id: each.holds_back_until_s for each in groups if each.holds_back_until_s is not None},
             share_until_s=self.holding_back.share_until_s(),
             lowest_waiting=self._members.lowest_waiting,
-            forbidden=self.forbidden,
+            forbidden=forbidden,
         )
 
     def _found(self, group: GroupRecord) -> NotHelpful | None:
@@ -242,6 +244,24 @@ class Preemptions:
             case EvictionsForbidden(message=message):
                 self.forbidden = message
         return ()
+
+    def pause(self, reason: str) -> None:
+        """Begin no preemption while `reason` is not "", and end those that have begun.
+
+        A gang of which a member was evicted is still evicted whole, since what is left of it would run in vain.
+        """
+        reason = f"an administrator paused preemption: {reason}" if reason else ""
+        if reason == self._paused:
+            return
+        self._paused = reason
+        self._version += 1
+        if reason:
+            self.nominations.lose_all(reason)
+        # No change of a pod wakes those who were refused for the order.
+        for group in self._registry.groups.values():
+            _, found = group.not_helpful or (0, None)
+            if found is not None and found.why is Obstacle.FORBIDDEN:
+                self._queue.activate(group.id, QueueCause.ORDERED)
 
     def next_deadline_s(self) -> float | None:
         """Time at which `due` must be called even without a message."""

@@ -28,7 +28,7 @@ COMPARED_EVERY_S: Final = 30.0
 UNTIL_A_NODE_CHANGES: Final = frozenset({NotEntitled.IMPOSSIBLE, NotEntitled.REFUSED})
 OF_A_FENCE: Final = frozenset({NotEntitled.REFUSED, NotEntitled.FENCE_OVER})
 """Causes that a change of the group does not end: else whoever edits a pod each minute would have an endless fence."""
-REASONS: Final = UNTIL_A_NODE_CHANGES | OF_A_FENCE | {NotEntitled.TOO_YOUNG}
+REASONS: Final = UNTIL_A_NODE_CHANGES | OF_A_FENCE | {NotEntitled.TOO_YOUNG, NotEntitled.ORDERED}
 
 
 class Ineligible:

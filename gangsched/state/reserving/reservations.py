@@ -44,6 +44,7 @@ else seldom, since each attempt costs all the work that a plan has for reservati
 FORGET_S: Final = 10.0
 """Where no reservation stands for so long, what was remembered for the next plan that makes one is forgotten."""
 MADE_AT_MOST: Final = 2
+ORDERED: Final = NotReserved(why=NotEntitled.ORDERED)
 REFUSED_FOR_ROOM: Final = frozenset({Reason.UNSCHEDULABLE, Reason.HOLDING})
 
 
@@ -76,6 +77,7 @@ class StandingReservations:
         self._is_outdated = False  # what stands names pods that are gone
         self.cache = ReservationCache()
         self._forget_s = math.inf  # when what is remembered is of no use any more
+        self._unreserved: frozenset[str] = frozenset()  # gangs that an administrator named
         self._behind_s = 0.0  # the epoch's second at monotonic second 0
 
     # --- what happens between plans ---------------------------------------------------------------------------------
@@ -94,6 +96,20 @@ class StandingReservations:
     def is_stale(self, group_id: str) -> bool:
         """Whether a plan within a second computes the group's reservation again, or ends it."""
         return group_id in self._later or group_id in self._now
+
+    def forbid(self, gang_ids: frozenset[str]) -> None:
+        """Reserve nothing for the groups of these gangs; the next plan ends what is reserved for them."""
+        changed, self._unreserved = self._unreserved ^ gang_ids, gang_ids
+        ids = {self._registry.group_of[each] for each in changed if each in self._registry.group_of}
+        groups = [self._registry.groups[each] for each in sorted(ids)]
+        allowed = [each for each in groups if not self._is_forbidden(each) and _why_not(each) == ORDERED]
+        self._make_eligible(each for each in allowed if each.ineligible is not None)
+        for group in groups:
+            self._forget(group)
+            self._queue.activate(group.id, QueueCause.ORDERED)
+
+    def _is_forbidden(self, group: GroupRecord) -> bool:
+        return bool(self._unreserved) and not self._unreserved.isdisjoint(group.gangs)
 
     def changed(self, groups: Mapping[str, GroupRecord]) -> None:
         """Drop results about groups that changed and are queued again."""
@@ -180,7 +196,7 @@ class StandingReservations:
         passed = bool(self.standing) and self._ends.passes_s <= wall_s
         self._look_again(now_s, wall_s)
         self._fences.look(self.standing, now_s)
-        ended = self._fences.over(wall_s)
+        ended = {**self._fences.over(wall_s), **dict.fromkeys(self._forbidden(), ORDERED)}
         # Those of the last second first: a few are made in each plan, and new causes must not starve the rest.
         if self._later and not self._now and now_s >= self._made_s + EVERY_S:
             self._now, self._later, self._made_s = self._later, set(), now_s
@@ -199,12 +215,20 @@ class StandingReservations:
             standing=self.standing,
             stale=frozenset(self._now),
             waiting=tuple(self._registry.group(group_id, now_s) for group_id in sorted(ids)),
-            known={each.id: why for each in about if (why := _why_not(each)) is not None},
+            known={each.id: why for each in about if (why := self._why_not(each)) is not None},
             # After a restart all at once: until they stand, others would start on what was promised by the process
             # before (H16).
             made_at_most=max(MADE_AT_MOST, self._limits.reservations if self._is_first_plan else 0),
             ended=ended,
         )
+
+    def _forbidden(self) -> list[str]:
+        """Groups with a reservation that an administrator forbade."""
+        groups = (self._registry.groups.get(each.group) for each in self.standing)
+        return [group.id for group in groups if group is not None and self._is_forbidden(group)]
+
+    def _why_not(self, group: GroupRecord) -> NotReserved | None:
+        return ORDERED if self._is_forbidden(group) else _why_not(group)
 
     def glance(self, now_s: float, wall_s: float, in_turn: Set[str]) -> Reserving | None:
         """Reservation input of a hypothetical plan of groups `in_turn`: existing reservations only."""
