@@ -8,6 +8,7 @@ import ssl
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -154,3 +155,39 @@ def test_a_user_has_some_of_the_watches(served: Served, api: Api) -> None:
             assert time.monotonic() < deadline_s
             time.sleep(0.1)
         assert status == 200
+
+
+def test_refused_binds_are_told_as_refused(served: Served, api: Api) -> None:
+    """With the right to bind revoked neither history nor log says that a gang started; given back, both do."""
+    role = "/apis/rbac.authorization.k8s.io/v1/clusterroles/gangsched"
+    rules = api.get(role)["rules"]
+    api.patch(role, {"rules": [rule for rule in rules if "pods/binding" not in rule["resources"]]})
+    make.create_all(api, make.gang("small", members=2, gpus=1, namespace="team-a"))
+    found = await_history(api, "BindRefused")
+    assert "Started" not in found
+    assert "forbidden" in found["BindRefused"]["message"]
+    lines = [line for line in served.daemon.log_lines() if line.get("gang") == "team-a/small"]
+    assert {line["event"] for line in lines} == {"BindRefused"}
+    api.patch(role, {"rules": rules})
+    started = await_history(api, "Started")["Started"]
+    assert (started["times"], started["message"]) == (1, "2 pods are bound together")
+    assert started["uid"]
+    path = f"{GANGS}/namespaces/team-a/gangs/small/history"
+    assert "BindRefused" in served.kubectl("alice").out("get", "--raw", path)
+    refused = served.kubectl("alice").run("get", "--raw", path.replace("team-a", "team-b"))
+    assert "Forbidden" in refused.stderr
+
+
+def await_history(api: Api, what: str) -> dict[str, Any]:
+    """Wait until the history of gang small has such an entry; its entries by what they are about."""
+    deadline_s = time.monotonic() + 30.0
+    while True:
+        try:
+            entries = api.get(f"{GANGS}/namespaces/team-a/gangs/small/history")["entries"]
+        except ApiError:
+            entries = []
+        found = {entry["what"]: entry for entry in entries}
+        if what in found:
+            return found
+        assert time.monotonic() < deadline_s, entries
+        time.sleep(0.05)
