@@ -31,6 +31,8 @@ from gangsched.kubectl.story import BOUND, GATED, GangStory, PodStory, StoryLine
 from gangsched.model.objects import TERMINAL, Phase, Pod, PodGroup, SubGroups
 
 EVENTS_TOLD = 5
+NO_PODS = "NoPods"
+"""Reason of the default condition in the definition of PodGroups."""
 SCHEDULED = ("Scheduled", "PodGroupScheduled", "PodGroupInitiallyScheduled")
 """Conditions of PodGroups that say whether the gang has its nodes."""
 
@@ -104,7 +106,7 @@ def _wait(gang: str, pods: Sequence[Pod], body: Mapping[str, Any]) -> PrintedWai
         return None
     oldest = min(unplaced, key=lambda pod: (pod.creation_s, pod.name))
     namespace, _, name = gang.partition("/")
-    conditions = [_condition(each) for each in (body.get("status") or {}).get("conditions") or ()]
+    conditions = _conditions(body.get("status") or {})
     of_group = next((each for each in conditions if each.type in SCHEDULED and each.status != "True"), None)
     of_pod = next((pod.condition for pod in unplaced if pod.condition is not None), None)
     told = of_group or of_pod
@@ -227,7 +229,7 @@ def _gang(
     if body is not None:
         status = body.get("status") or {}
         gang.phase = str(status.get("phase") or "")
-        gang.conditions = [_condition(entry) for entry in status.get("conditions") or ()]
+        gang.conditions = _conditions(status)
     _say_why(gang, is_part=is_part)
     gang.events = _events(client, namespace, _uid_of_events(body, pods))
     return gang
@@ -302,6 +304,11 @@ def _sub_group(pod: Pod, root: PodGroup) -> PodGroup:
     """The declaration of the gang that a pod of this PodGroup is in: of its sub group, else of the PodGroup itself."""
     part = sub_group_of(pod, root) if root.sub_groups else root
     return part if isinstance(part, PodGroup) else root
+
+
+def _conditions(status: Mapping[str, Any]) -> list[StoryLine]:
+    """The conditions that somebody wrote: the one that the definition shows before that says nothing of the pods."""
+    return [_condition(each) for each in status.get("conditions") or () if each.get("reason") != NO_PODS]
 
 
 def _condition(entry: Mapping[str, Any]) -> StoryLine:

@@ -159,13 +159,13 @@ def test_every_command_of_the_page_is_typed_here() -> None:
 def test_kubectl_get_podgroup_shows_those_of_operators(plane: ControlPlane, api: Api) -> None:
     """With the definitions of install.yaml; the one that is optional takes the name `podgroup`, but not `pg`."""
     kubectl(plane, "apply", "--server-side", "-k", ROOT / "crds")
-    columns = ["NAME", "MIN", "PHASE", "REASON", "AGE"]
+    columns = ["NAME", "MIN", "PHASE", "REASON", "BOUND", "AGE"]
     group = make.pod_group("training", min_member=4)
     api.post(api.path_of(group), group)
     for name in ("podgroup", "podgroups", "pg"):
         head, row = kubectl(plane, "get", name).splitlines()
         assert head.split() == columns
-        assert row.split()[:2] == ["training", "4"]
+        assert row.split()[:5] == ["training", "4", "Pending", "NoPods", "0"]
     type_in(plane, commands("With kubectl")[1])
     other = make.pod_group("koordinated", min_member=2, api=SIGS)
     api.post(api.path_of(other), other)

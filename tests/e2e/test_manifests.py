@@ -109,12 +109,14 @@ def test_every_example_is_accepted_and_bound(daemon: Daemon, api: Api, path: Pat
 
 
 def test_kubectl_get_shows_why_a_pod_group_waits(daemon: Daemon, plane: ControlPlane, api: Api) -> None:
-    """Name, Min, Phase, Reason and Age; the Message, a long sentence, is for `-o wide`."""
+    """Name, Min, Phase, Reason, Bound and Age; the Message, a long sentence, is the last column of `-o wide`."""
     api.post("/apis/scheduling.x-k8s.io/v1alpha1/namespaces/default/podgroups", make.pod_group("waits", min_member=2))
     api.post("/api/v1/namespaces/default/pods", make.pod("waits-0", gang="waits"))
     with Following(api, "/apis/scheduling.x-k8s.io/v1alpha1/podgroups") as groups:
         groups.wait_for(
-            lambda items: any(said(item) for item in items.values() if item["metadata"]["name"] == "waits"),
+            lambda items: any(
+                said(item) == [("Scheduled", "False")] for item in items.values() if item["metadata"]["name"] == "waits"
+            ),
             within_s=WITHIN_S,
             what="the condition of PodGroup waits",
         )
@@ -122,9 +124,32 @@ def test_kubectl_get_shows_why_a_pod_group_waits(daemon: Daemon, plane: ControlP
     columns = {column["name"]: number for number, column in enumerate(table["columnDefinitions"])}
     shown = [column["name"] for column in table["columnDefinitions"] if column["priority"] == 0]
     (row,) = table["rows"]
-    assert shown == ["Name", "Min", "Phase", "Reason", "Age"]
+    assert shown == ["Name", "Min", "Phase", "Reason", "Bound", "Age"]
+    assert table["columnDefinitions"][-1]["name"] == "Message"
     assert [row["cells"][columns[name]] for name in ("Name", "Min", "Reason")] == ["waits", 2, "WaitingForMembers"]
     assert "1 of 2" in row["cells"][columns["Message"]]
+
+
+def test_a_pod_group_without_pods_says_so(daemon: Daemon, plane: ControlPlane, api: Api) -> None:
+    """In phase and reason, also where no scheduler has written yet; its first pod replaces that."""
+    groups = "/apis/scheduling.x-k8s.io/v1alpha1/namespaces/default/podgroups"
+    api.post(groups, make.pod_group("alone", min_member=1))
+    stored = api.get(f"{groups}/alone")
+    (condition,) = stored["status"]["conditions"]
+    assert (stored["status"]["phase"], condition["status"], condition["reason"]) == ("Pending", "Unknown", "NoPods")
+    table = Api.of(plane, accept=TABLE).get(f"{groups}/alone")
+    shown = [column["name"] for column in table["columnDefinitions"] if column["priority"] == 0]
+    assert shown == ["Name", "Min", "Phase", "Reason", "Bound", "Age"]
+    assert table["rows"][0]["cells"][:5] == ["alone", 1, "Pending", "NoPods", 0]
+    api.post("/api/v1/namespaces/default/pods", make.pod("alone-0", gang="alone"))
+    with Following(api, groups) as followed:
+        followed.wait_for(
+            lambda items: any(
+                said(item) == [("Scheduled", "True")] for item in items.values() if item["metadata"]["name"] == "alone"
+            ),
+            within_s=WITHIN_S,
+            what="the condition of PodGroup alone",
+        )
 
 
 def test_the_kustomization_names_every_manifest() -> None:
