@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from functools import cache
 from typing import Any, Final
 
 import msgspec
@@ -18,7 +19,7 @@ from gangsched.api.dialects import DIALECTS
 from gangsched.api.dialects.spec import PROBLEMS_TOLD, Count, DialectSpec, Readable, left_out
 from gangsched.api.problem import quoted
 from gangsched.api.timestamps import parse_timestamp
-from gangsched.model.bounds import BoundError, check_entries
+from gangsched.model.bounds import NESTS, BoundError, check_entries
 from gangsched.model.objects import PodGroup
 
 
@@ -162,11 +163,12 @@ def _within_bounds(
     body: Mapping[str, Any], model: type[DialectSpec], where: str
 ) -> tuple[Mapping[str, Any], Sequence[str]]:
     """The object without the fields that have more entries than are read, and a sentence about each of them."""
-    spec, metadata, status = (_mapping(body.get(each)) for each in ("spec", "metadata", "status"))
-    names = [field.alias or name for name, field in model.model_fields.items()]
+    spec, metadata, status = _mapping(body.get("spec")), _mapping(body.get("metadata")), _mapping(body.get("status"))
     above: list[str] = []
 
     def is_within(value: object, field: str) -> bool:
+        if not isinstance(value, NESTS):
+            return True
         try:
             check_entries(value, field, where)
         except BoundError as error:
@@ -174,7 +176,7 @@ def _within_bounds(
             return False
         return True
 
-    kept_spec = {name: spec[name] for name in names if name in spec and is_within(spec[name], f"spec.{name}")}
+    kept_spec = {name: spec[name] for name in _names(model) if name in spec and is_within(spec[name], f"spec.{name}")}
     annotations, conditions = metadata.get("annotations"), status.get("conditions")
     if not is_within(annotations, "metadata.annotations"):
         annotations = None
@@ -189,6 +191,12 @@ def _within_bounds(
         "metadata": {**metadata, "annotations": annotations},
         "status": status,
     }, above
+
+
+@cache
+def _names(model: type[DialectSpec]) -> tuple[str, ...]:
+    """The fields of a spec that are read."""
+    return tuple(field.alias or name for name, field in model.model_fields.items())
 
 
 def _known_as(body: Mapping[str, Any]) -> str:

@@ -6,7 +6,6 @@ reading one object takes a bounded time, and what is kept of it has a bounded si
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -26,6 +25,8 @@ KEY_CHARACTERS: Final = 512
 DEPTH: Final = 32
 """Lists and maps inside each other in such a field."""
 
+NESTS: Final = (dict, list)
+"""What JSON has entries in."""
 UP_TO_FEW: Final = msgspec.Meta(max_length=FEW)
 UP_TO_SOME: Final = msgspec.Meta(max_length=SOME)
 UP_TO_MANY: Final = msgspec.Meta(max_length=MANY)
@@ -72,25 +73,28 @@ def check_entries(stated: object, field: str, where: str = "") -> None:
 
     while open_values:
         path, value, depth = open_values.pop()
-        if not isinstance(value, Mapping | list):
+        if not isinstance(value, NESTS):
             continue
         if depth > DEPTH:
             raise BoundError(f"{field}{suffix} has more than {DEPTH} lists and maps inside each other: remove some")
 
-        at_most(len(value), MANY, f"{path}{suffix}")
-        total += len(value)
+        number = len(value)
+        if number > MANY:
+            raise BoundError(above(f"{path}{suffix}", number, MANY))
+        total += number
         if total > STATED:
             raise BoundError(above(f"{field}{suffix}", total, STATED))
 
-        if isinstance(value, Mapping):
+        if isinstance(value, dict):
             _check_keys(value, f"{path}{suffix}")
-            open_values += [(f"{path}.{key}", inner, depth + 1) for key, inner in value.items()]
+            inner = [(f"{path}.{key}", each, depth + 1) for key, each in value.items() if isinstance(each, NESTS)]
         else:
-            open_values += [(f"{path}[]", inner, depth + 1) for inner in value]
+            inner = [(f"{path}[]", each, depth + 1) for each in value if isinstance(each, NESTS)]
+        open_values += inner
 
 
-def _check_keys(stated: Mapping[object, object], field: str) -> None:
+def _check_keys(stated: dict[object, object], field: str) -> None:
     """Raise BoundError for a key that is too long to be kept and shown."""
-    longest = max((len(str(key)) for key in stated), default=0)
+    longest = max(map(len, map(str, stated)), default=0)
     if longest > KEY_CHARACTERS:
         raise BoundError(f"{field} has a key of {longest:,} characters, and gangsched reads at most {KEY_CHARACTERS}")

@@ -123,7 +123,7 @@ def _pod(
     run_time: GangMetadata = ()
     if not (RUN_TIME_KEYS.isdisjoint(annotations) and RUN_TIME_KEYS.isdisjoint(labels)) or spec.active_deadline_seconds:
         run_time = run_time_metadata(labels, annotations, spec.active_deadline_seconds)
-    grace_s = spec.termination_grace_period_seconds
+    grace_s, priority = spec.termination_grace_period_seconds, spec.priority
     controller = _controller(meta) if meta.owner_references else NO_CONTROLLER
     return Pod(
         uid=meta.uid,
@@ -140,7 +140,7 @@ def _pod(
         deleting=meta.deletion_timestamp is not None,
         gated=bool(spec.scheduling_gates),
         # As the API has it; sums and differences of columns would overflow.
-        priority=max(-INT32_LIMIT, min(spec.priority, INT32_LIMIT - 1)),
+        priority=priority if -INT32_LIMIT <= priority < INT32_LIMIT else _int32(priority),
         gang_metadata=gang_metadata,
         timed_out=is_timed_out(annotations),
         native_group=native_group,
@@ -163,6 +163,10 @@ def _pod(
         disruption_target=is_target,
         index=member_index(labels, annotations, meta.name) if gang_metadata or native_group else -1,
     )
+
+
+def _int32(number: int) -> int:
+    return max(-INT32_LIMIT, min(number, INT32_LIMIT - 1))
 
 
 def instead_of_pod(

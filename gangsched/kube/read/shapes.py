@@ -29,7 +29,7 @@ from gangsched.kube.read.wire import (
     WireCondition,
     WireNodeAffinity,
 )
-from gangsched.model.bounds import MANY, at_most, check_size
+from gangsched.model.bounds import MANY, STATED_BYTES, at_most, check_size
 from gangsched.model.objects import NodeSelectorTerm, PreferredTerm, Shape
 from gangsched.model.resources import ResourceVector, parse_resources, pod_requests
 
@@ -75,7 +75,9 @@ class ShapeTable:
                 extended_names(spec),
             )
         )
-        check_size(len(key), "spec")
+        # Without a call for each pod of a cluster.
+        if len(key) > STATED_BYTES:
+            check_size(len(key), "spec")
         shape = self._shapes.get(key)
         if shape is None:
             shape = self._shapes[key] = _shape(spec, resized, pod_level)
