@@ -105,10 +105,26 @@ def is_finer(one: str, other: str, table: NodeTable) -> bool:
     """Whether each domain of `one` is inside one domain of `other`, and some domain of `other` contains at least two
     domains of `one`.
     """
-    fine, coarse = table.label_column(one), table.label_column(other)
+    pairs, domains, others = _overlaps(one, other, table)
+    return domains == pairs > others
+
+
+def crosses(one: str, other: str, table: NodeTable) -> bool:
+    """Whether domains of each of the two labels have nodes in several domains of the other."""
+    pairs, domains, others = _overlaps(one, other, table)
+    return pairs > domains and pairs > others
+
+
+def _overlaps(one: str, other: str, table: NodeTable) -> tuple[int, int, int]:
+    """Number of pairs of domains with a node in common, and of the domains of each label, among nodes with both."""
+    fine = table.label_column(one)
+    coarse = table.label_column(other)
     both = (fine.codes >= 0) & (coarse.codes >= 0)
-    pairs = np.unique(fine.codes[both].astype(np.int64) * (len(coarse.values) + 1) + coarse.codes[both]).size
-    return bool(pairs == np.unique(fine.codes[both]).size and pairs > np.unique(coarse.codes[both]).size)
+
+    domains = fine.codes[both].astype(np.int64)
+    others = coarse.codes[both]
+    pairs = np.unique(domains * (len(coarse.values) + 1) + others)
+    return pairs.size, np.unique(domains).size, np.unique(others).size
 
 
 def lies_within(one: str, other: str, table: NodeTable) -> bool:
@@ -137,9 +153,30 @@ def climb(key: str, known: Sequence[str], table: NodeTable) -> tuple[str, ...]:
     found: tuple[str, ...] | None = table.levels.get(memo)
     if found is None:
         ordered = by_refinement((key, *known), table)
-        coarser = (each for each in ordered if each == key or is_finer(key, each, table))
+        crossed = _crossed(key, known, table)
+        coarser = (each for each in ordered if each == key or each in crossed or is_finer(key, each, table))
         found = table.levels[memo] = tuple(coarser) if key in ordered else ()
     return found
+
+
+def told_apart(key: str, known: Sequence[str], table: NodeTable) -> tuple[str, ...]:
+    """`key`, with the coarser labels among `known` without which its domains would be mixed up.
+
+    Racks are often named alike in every zone: a rack is then its name together with its zone.
+    """
+    memo = ("told apart", key, *known)
+    found: tuple[str, ...] | None = table.levels.get(memo)
+    if found is None:
+        found = table.levels[memo] = (key, *_crossed(key, known, table))
+    return found
+
+
+def _crossed(key: str, known: Sequence[str], table: NodeTable) -> tuple[str, ...]:
+    """The labels listed in `known` after `key`, so coarser, of which one of its values is in several domains."""
+    if key not in known:
+        return ()  # nothing says which of the two would be coarser
+    later = known[known.index(key) + 1 :]
+    return tuple(each for each in later if crosses(key, each, table))
 
 
 class LevelSummary(NamedTuple):
@@ -155,7 +192,7 @@ def level_summaries(keys: Sequence[str], table: NodeTable) -> list[LevelSummary]
     """The levels of the labels in `keys` that any node has, finest first."""
     found = []
     for key in by_refinement(keys, table):
-        inside = level((key,), table)
+        inside = level(told_apart(key, keys, table), table)
         within = tuple(other for other in climb(key, keys, table) if other != key)
         found.append(LevelSummary(key, inside.size, int((inside.codes < 0).sum()), within))
     return found

@@ -264,3 +264,8 @@ def gangs_of_one_domain_are_woken_by_room_anywhere(_: Any) -> Any:
 @bug("B6", "core.group_rules:Avoided.key", "properties/test_group_rules.py")
 def a_rule_closes_nodes_that_its_key_does_not_say(_: Any) -> Any:
     return lambda rule, group, shape, ledger: None
+
+
+@bug("R2", "core.search.preferred:told_apart", "unit/core/search/test_preferred.py")
+def racks_of_one_name_in_two_zones_are_one_rack(_: Any) -> Any:
+    return lambda key, known, table: (key,)

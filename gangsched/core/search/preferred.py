@@ -18,7 +18,7 @@ from gangsched.core.scope import EVERYWHERE, Scope
 from gangsched.core.search.demand import Demand
 from gangsched.core.search.domains import Domains, Required, required_keys
 from gangsched.core.search.judging import MAX_SHAPES
-from gangsched.core.topology import climb, level
+from gangsched.core.topology import climb, level, told_apart
 from gangsched.model.gang import Gang, Group
 from gangsched.model.gpu_policy import PRODUCT_LABEL
 from gangsched.model.objects import Shape
@@ -78,13 +78,13 @@ def _levels(group: Group, present: Demand) -> Iterator[Domains]:
     table, (topology, must) = ledger.table, required_keys(group, ledger)
     product = (PRODUCT_LABEL,) if table.label_column(PRODUCT_LABEL).values else ()
     if stated:
-        known = climb(stated, ledger.policy.topology_keys, table)
+        known = [_apart(key, ledger) for key in climb(stated, ledger.policy.topology_keys, table)]
         product = product if any(map(ledger.accelerated, shapes)) else ()
-        sets = [(key, *more) for key in known for more in dict.fromkeys((product, ()))]
+        sets = [(*keys, *more) for keys in known for more in dict.fromkeys((product, ()))]
     else:
         wanted = () if any(map(_prefers_spreading, shapes)) else ledger.policy.topology_keys
-        known = tuple(key for key in wanted if table.label_column(key).values)
-        sets = [*((key, *product) for key in known), product, *((key,) for key in known)]
+        known = [_apart(key, ledger) for key in wanted if table.label_column(key).values]
+        sets = [*((*keys, *product) for keys in known), product, *known]
     outer = level(topology, table) if topology else None
     of_must = level(must, table)
     for keys in dict.fromkeys((*must, *(key for key in keys if key not in must)) for keys in sets):
@@ -97,13 +97,18 @@ def _levels(group: Group, present: Demand) -> Iterator[Domains]:
                 yield Domains(inner, inner if is_kept else outer)
 
 
+def _apart(key: str, ledger: Ledger) -> tuple[str, ...]:
+    """The labels that tell the domains of a level apart: its own, and coarser ones where its values repeat."""
+    return told_apart(key, ledger.policy.topology_keys, ledger.table)
+
+
 def _fewest(group: Group, present: Demand) -> Scope | None:
     """The fewest domains of the stated level that sums allow, the largest first and the last as tight as possible."""
     stated, ledger = _stated(group), present.ledger
     if not stated or not ledger.table.label_column(stated).values or not present.items:
         return None
     _, must = required_keys(group, ledger)
-    inner = level((*must, stated), ledger.table)
+    inner = level((*must, *_apart(stated, ledger)), ledger.table)
     _, holds = present.judge(inner)
     needed, order = sum(present.needs), np.argsort(-holds, kind="stable")
     sums = np.cumsum(holds[order])

@@ -110,6 +110,28 @@ def test_the_closest_domain_is_preferred() -> None:
     assert len(where(decided(nodes, gang(EIGHT, 5)))) == 5
 
 
+def test_racks_of_the_same_name_are_told_apart_by_their_zone() -> None:
+    """Two nodes elsewhere whose rack has one name in two zones change nothing for a gang that one zone takes whole."""
+    nodes = [node(f"x{index}", zone="x", rack=f"x-{index}") for index in range(3)]
+    nodes += [
+        node("y0", zone="y", rack="y-0"),
+        node("y1", zone="y", rack="shared"),
+        node("x3", zone="x", rack="shared"),
+    ]
+    stated = gang(EIGHT, 3, PlacementConstraints(preferred=RACK))
+    assert {name[0] for name in where(decided(nodes, stated))} == {"x"}
+    assert {name[0] for name in where(decided(nodes, gang(EIGHT, 4)))} == {"x"}
+
+
+def test_a_rack_whose_name_repeats_is_one_rack_in_each_zone() -> None:
+    """Two members that prefer one rack get two nodes of it, not one in each of the racks with its name."""
+    nodes = [node("a", zone="x", rack="r1"), node("b", zone="y", rack="r1")]
+    nodes += [node("c", zone="y", rack="r2"), node("d", zone="y", rack="r2"), node("e", zone="x", rack="r2")]
+    stated = PlacementConstraints(preferred=RACK)
+    assert where(decided(nodes, gang(EIGHT, 2, stated))) == ["c", "d"]
+    assert where(decided(nodes, gang(EIGHT, 2))) == ["c", "d"]
+
+
 def test_the_tightest_domain_that_is_enough() -> None:
     """Of two racks a gang takes the one that has just enough, so that the larger stays whole."""
     nodes = [node(f"big{n}", rack="a") for n in range(4)] + [node(f"small{n}", rack="b") for n in range(2)]
