@@ -24,6 +24,8 @@ from gangsched.model.reservation import ReservationLimits
 from gangsched.model.storage import ResourceClaim
 from gangsched.settings import Settings
 from gangsched.state.bulkhead import LONGEST_PAUSE_S, LONGEST_RETRY_S
+from gangsched.state.gangs import GangRecord
+from gangsched.state.groups import Registry
 from gangsched.state.rule_set import Rules
 from tests.builders import members, node, pod, running
 from tests.unit.state.planting import Plant, PlantedError
@@ -351,3 +353,28 @@ def test_a_kept_file_has_no_label_and_no_message_that_is_not_read(tmp_path: Path
     assert "quoted" not in text
     assert file.read(paths[-1]).decoded
     assert each.name in text
+
+
+@pytest.mark.parametrize("raises", ["bad/g", "bad/h"])
+def test_gangs_of_one_group_are_never_in_two(raises: str) -> None:
+    """I10: if one of them cannot be grouped, each is in a group of its own, and together again afterwards."""
+    world = clusters()
+    listed = ("bad/g", "bad/h")
+    real = Registry._resolve
+
+    def resolve(self: Registry, record: GangRecord) -> Any:
+        if record.id == raises:
+            raise PlantedError
+        return real(self, record)
+
+    registry = world.state.registry
+    with patch.object(Registry, "_resolve", resolve):
+        for name in ("g", "h"):
+            world.create(members(name, 2, namespace="bad", groups=listed))
+        world.advance(1)
+        for group in registry.groups.values():
+            assert {registry.group_of[gang] for gang in group.gangs} == {group.id}
+        assert world.pending() == {"g-0", "g-1", "h-0", "h-1"}
+    world.advance(LONGEST_RETRY_S)
+    assert not world.pending()
+    assert registry.group_of == {"bad/g": "bad/g", "bad/h": "bad/g"}
