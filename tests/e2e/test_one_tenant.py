@@ -34,10 +34,15 @@ RULES = [
 SHARED: Object = {"gangsched.dev/keep-room": "true", "gangsched.dev/total": "513"}
 
 
-@pytest.fixture
-def tenant(plane: ControlPlane, api: Api) -> Iterator[Api]:
-    """Who may do everything with pods, claims and PodGroups of one namespace, and nothing else."""
+@pytest.fixture(autouse=True)
+def _node(api: Api) -> None:
     make.create_all(api, [make.node("n0", gpus=16)])
+
+
+@pytest.fixture(scope="module")
+def tenant(plane: ControlPlane) -> Iterator[Api]:
+    """Who may do everything with pods, claims and PodGroups of one namespace, and nothing else."""
+    api = Api.of(plane)
     core, rbac = f"/api/v1/namespaces/{TENANT}", f"/apis/rbac.authorization.k8s.io/v1/namespaces/{TENANT}"
     metadata = {"name": TENANT, "namespace": TENANT}
     api.post("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": TENANT}})
@@ -52,7 +57,7 @@ def tenant(plane: ControlPlane, api: Api) -> Iterator[Api]:
     with_rights = Api(plane.url, context, token=plane.service_account_token(TENANT, TENANT))
     yield with_rights
     with_rights.close()
-    api.delete(f"/api/v1/namespaces/{TENANT}")
+    api.close()
 
 
 def bound_within(api: Api, pods: Following, name: str) -> float:
