@@ -149,14 +149,14 @@ sim: install ## Play SEEDS=200 histories from SEED=0 on: the whole daemon on a v
 device-gangs: install ## Compare GANGS=8000 random gangs with devices from SEED=0 on with all choices of nodes and devices: 0 may differ
 	@$(RUN)python -m tests.properties.device_gangs --gangs $(or $(GANGS),8000) --first $(if $(filter command line,$(origin SEED)),$(SEED),0)
 
-START_HISTORIES := starts,claims,kills,preemption
+START_HISTORIES := starts,claims,kills,kills-with-claims,preemption
 
 .PHONY: rests
 rests: install ## Histories with rests, SEEDS=10000 from SEED=0 on: nobody sleeps wrongly, and at rest hardly anything is planned
 	@$(RUN)python -m tests.properties.rests --seeds $(or $(SEEDS),10000) --first $(if $(filter command line,$(origin SEED)),$(SEED),0)
 
 .PHONY: starts
-starts: install ## Histories of trees and gangs: nothing starts in part or sleeps; OF=starts,claims,kills,preemption SEEDS=10000 from SEED=0 on
+starts: install ## Histories of trees and gangs: nothing starts in part or sleeps; OF=claims,kills SEEDS=10000 from SEED=0 on
 	@for of in $(subst $(comma), ,$(or $(OF),$(START_HISTORIES))); do \
 		$(RUN)python -m tests.properties.rests --of $$of --seeds $(or $(SEEDS),10000) \
 			--first $(if $(filter command line,$(origin SEED)),$(SEED),0) || exit 1; done

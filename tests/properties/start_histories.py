@@ -150,7 +150,7 @@ class StartWorld(World):
             self._carry_out(order)
         storage = self.state.cluster.storage_cache.storage()
         devices = self.state.cluster.storage_cache._kinds[ResourceSlice]
-        super().restart(**stated)
+        super().restart(guarded_since_s=0, **stated)  # stamps count, as an admission policy guards them
         if self.manner.claims:
             self.say(Applied(LATE), Replaced(DeviceClass, (DeviceClass("gpu"),)), Replaced(DeviceTaintRule, ()))
             self.say(Replaced(ResourceSlice, tuple(devices.values())))

@@ -10,7 +10,7 @@ from tests.sizes import of_size
 
 pytestmark = pytest.mark.long
 
-HISTORIES = of_size(15, 500)
+HISTORIES = of_size(20, 500)
 
 
 @pytest.mark.parametrize("manner", MANNERS)
