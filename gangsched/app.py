@@ -16,6 +16,7 @@ import sys
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import structlog
@@ -38,6 +39,7 @@ from gangsched.model.gpu_policy import PlainReplicas
 from gangsched.model.preemption import BudgetRule, VictimScope
 from gangsched.model.protocol import Message
 from gangsched.model.suspects import Suspects
+from gangsched.reload import Reloader
 from gangsched.settings import Settings
 from gangsched.telemetry.watched_work import WatchedWork
 
@@ -55,13 +57,14 @@ PODGROUP_SWEEP_S = 60.0
 """Interval between full resyncs of PodGroups, without which nothing notices a watch that silently lost a change."""
 
 
-def run_daemon(settings: Settings) -> int:
-    """Run until SIGTERM or SIGINT; return the exit code. Raises SettingsError and Misconfigured for errors that the
-    administrator can correct.
+def run_daemon(settings: Settings, read: Callable[[], Settings] | None = None, file: Path | None = None) -> int:
+    """Run until SIGTERM or SIGINT; return the exit code. `read` and `file` are explained in `Reloader`.
+
+    Raises SettingsError and Misconfigured for errors that the administrator can correct.
     """
     sys.setrecursionlimit(MOST_NESTED + PYTHON_FRAMES)
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        runner.run(_run(settings))
+        runner.run(_run(Reloader(settings, read or (lambda: settings), file)))
     return 0
 
 
@@ -74,7 +77,8 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return new_event_loop
 
 
-async def _run(settings: Settings) -> None:
+async def _run(reloader: Reloader) -> None:
+    settings = reloader.settings
     log = structlog.get_logger()
     stopping = asyncio.Event()
 
@@ -82,6 +86,7 @@ async def _run(settings: Settings) -> None:
         """Stop the daemon in order on SIGTERM and SIGINT. Call it again after a library has replaced the handlers."""
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reloader.ask)
 
     async with await connect(settings.kubeconfig) as client, kept_trimmed(), asyncio.TaskGroup() as group:
         importing = group.create_task(in_background(_daemon, name="imports"), name="imports")
@@ -98,6 +103,7 @@ async def _run(settings: Settings) -> None:
         is_wanted = settings.devices is DeviceScope.ALL
         for warning in filter(None, (told.volumes, told.preemption, told.extended_resources if is_wanted else "")):
             log.warning(warning)
+        reloading = group.create_task(reloader.run(), name="configuration")
         await schedule(
             client,
             settings,
@@ -109,7 +115,9 @@ async def _run(settings: Settings) -> None:
             restore_signals=handle_signals,
             runtime=Runtime(warn=log.warning),
             at_work=_watched_work(settings, log.warning),
+            reloader=reloader,
         )
+        reloading.cancel()
 
 
 def _watched_work(settings: Settings, warn: Callable[[str], None]) -> WatchedWork:
@@ -146,12 +154,13 @@ async def schedule(
     runtime: Runtime,
     follow: Follow | None = None,
     at_work: WatchedWork | None = None,
+    reloader: Reloader | None = None,
 ) -> None:
     """Start the informers, and run one daemon per term of leadership, until `stopping` is set.
 
     `no_preemption` names the permission that is missing for preemption; with `extends`, claims may be created for
     extended resources. `follow` is explained in `PodGroupInformer`. `at_work` knows at which group the process before
-    this one ended.
+    this one ended. `reloader` has settings that changed since the start.
     """
     suspects = Suspects()
     if at_work is not None and at_work.before:
@@ -180,8 +189,8 @@ async def schedule(
         daemon_type = await importing
 
         def new_daemon() -> Daemon:
-            return daemon_type(
-                settings,
+            daemon = daemon_type(
+                reloader.settings if reloader is not None else settings,
                 connection_pool,
                 informers,
                 stopping,
@@ -193,6 +202,9 @@ async def schedule(
                 suspects=suspects,
                 keeps=partial(_keep, settings) if settings.state_dir is not None else None,
             )
+            if reloader is not None:
+                reloader.changed = daemon.reload
+            return daemon
 
         undecided = await new_daemon().run()
         while not stopping.is_set():  # the lease was lost: start again, as after a crash, with the caches

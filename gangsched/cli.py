@@ -178,4 +178,4 @@ def _schedule(config: Path | None, overrides: dict[str, object]) -> int:
     configure_logging(settings.log_format, settings.log_level)
     from gangsched.app import run_daemon
 
-    return run_daemon(settings)
+    return run_daemon(settings, lambda: load_settings(config, overrides), config)

@@ -247,6 +247,12 @@ class Daemon:
         self._log.info("standby", identity=self._leadership.elector.identity)
         await self._leadership.run_term(self._begin)
 
+    def reload(self, settings: Settings) -> None:
+        """Use settings that may change while the daemon runs (`settings.LIVE`), except that of the log."""
+        limits = WriteLimits.of(settings.writes_per_s)
+        self.status.budget.change(limits)
+        self.recorder.budget.change(limits)
+
     def _obey(self, annotations: Mapping[str, object]) -> None:
         """Carry out the orders of an administrator, and log each once."""
         orders = read_orders(annotations)

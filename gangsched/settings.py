@@ -24,6 +24,8 @@ from gangsched.model.gpu_policy import TOPOLOGY_KEYS, PlainReplicas
 from gangsched.model.preemption import BudgetRule, VictimScope
 
 ENV_PREFIX = "GANGSCHED_"
+LIVE = frozenset({"log_level", "writes_per_s"})
+"""Settings that take effect while the daemon runs (`gangsched.reload`); all others need a restart."""
 
 
 class SettingsError(ValueError):

@@ -28,7 +28,7 @@ from gangsched.kube.ports import Runtime
 from gangsched.kube.read.informers import Informers
 from gangsched.kubectl.outputs import schema
 from gangsched.options import written
-from gangsched.settings import Settings
+from gangsched.settings import LIVE, Settings
 from tests.properties.sized_objects import RESOURCES, places
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -50,10 +50,15 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def settings() -> str:
     """Every setting with its default and its meaning."""
     rows = [
-        (f"`{name}`", f"`{written(field.default)}`" if written(field.default) else "none", field.description or "")
+        (
+            f"`{name}`",
+            f"`{written(field.default)}`" if written(field.default) else "none",
+            "at once" if name in LIVE else "restart",
+            field.description or "",
+        )
         for name, field in Settings.model_fields.items()
     ]
-    return table(("setting", "default", "meaning"), rows)
+    return table(("setting", "default", "change", "meaning"), rows)
 
 
 def config_map() -> str:

@@ -36,7 +36,6 @@ def configure_logging(log_format: LogFormat, level: LogLevel, *, stream: TextIO 
     traceback `exception`.
     """
     stream = stream or sys.stderr
-    threshold = logging.getLevelNamesMapping()[level.upper()]
     common: list[Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
@@ -45,7 +44,7 @@ def configure_logging(log_format: LogFormat, level: LogLevel, *, stream: TextIO 
     renderers = _renderers(log_format, stream)
     structlog.configure(
         processors=[*common, *renderers],
-        wrapper_class=structlog.make_filtering_bound_logger(threshold),
+        wrapper_class=_Logger,
         logger_factory=structlog.WriteLoggerFactory(file=stream),
         cache_logger_on_first_use=True,
     )
@@ -56,8 +55,22 @@ def configure_logging(log_format: LogFormat, level: LogLevel, *, stream: TextIO 
     root = logging.getLogger()
     # Replaced, not added: a library that called basicConfig would double every line.
     root.handlers[:] = [handler]
-    root.setLevel(max(threshold, logging.WARNING))
+    set_level(level)
     logging.captureWarnings(capture=True)
+
+
+class _Logger(structlog.make_filtering_bound_logger(logging.NOTSET)):  # type: ignore[misc]
+    """The class of all loggers. `set_level` replaces its methods, since loggers are cached."""
+
+
+def set_level(level: LogLevel) -> None:
+    """Change the lowest level that is logged, of loggers that exist already, too."""
+    threshold = logging.getLevelNamesMapping()[level.upper()]
+    # A method below the threshold does nothing, so a debug line that is not logged costs nothing.
+    for name, method in vars(structlog.make_filtering_bound_logger(threshold)).items():
+        if not name.startswith("__"):
+            setattr(_Logger, name, method)
+    logging.getLogger().setLevel(max(threshold, logging.WARNING))
 
 
 def _renderers(log_format: LogFormat, stream: TextIO) -> list[Processor]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 
 import pytest
 from control_plane import ControlPlane
@@ -21,6 +24,7 @@ pytestmark = pytest.mark.e2e
 LEASE = "kubectl -n gangsched-system annotate lease gangsched --overwrite"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/gangsched-system/leases"
 PODS_HERE = "/api/v1/namespaces/default/pods"
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 WITHIN_S = 20.0
 AT_ONCE_S = 5.0
@@ -128,3 +132,30 @@ def test_a_gang_is_set_aside_and_preemption_is_paused(plane: ControlPlane, api: 
         ordered(plane, "gangsched.dev/set-aside-")
         wait_logged(daemon, "Gang default/bad is no longer set aside.")
         wait_bound(pods, "bad", 2)
+
+
+def test_the_configuration_is_read_again_on_sighup(plane: ControlPlane, tmp_path: Path) -> None:
+    """The log has what takes effect, what needs a restart, and nothing happens to the process."""
+    file = tmp_path / "config.yaml"
+    file.write_text("")
+    tmp_path.chmod(0o755)
+    with Daemon(plane, extra_args=("--config", str(file))) as daemon:
+        file.write_text("log_level: debug\nreservations: 3\n")
+        os.kill(daemon.pid, signal.SIGHUP)
+        wait_logged(daemon, "Reloaded: log_level is debug.")
+        wait_logged(daemon, "Changed settings take effect after a restart: reservations.")
+        file.write_text("log_level: nonsense\n")
+        wait_logged(daemon, "The configuration is not reloaded: log_level is", 2 * AT_ONCE_S)
+
+
+def test_a_definition_that_is_deleted_and_comes_back_is_logged(plane: ControlPlane, api: Api) -> None:
+    """Its gangs wait meanwhile, and the log says when its PodGroups are followed again."""
+    definition = api.get(f"{DEFINITIONS}/podgroups.scheduling.x-k8s.io")
+    with Daemon(plane) as daemon:
+        api.delete(f"{DEFINITIONS}/podgroups.scheduling.x-k8s.io")
+        try:
+            wait_logged(daemon, "no longer serves PodGroups of scheduling.x-k8s.io: apply crds/ again", 60.0)
+        finally:
+            metadata = {"name": definition["metadata"]["name"], "annotations": definition["metadata"]["annotations"]}
+            api.post(DEFINITIONS, {**definition, "metadata": metadata, "status": {}})
+        wait_logged(daemon, "Following PodGroups of scheduling.x-k8s.io again.", 60.0)

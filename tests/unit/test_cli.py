@@ -30,7 +30,7 @@ class FakeApp(ModuleType):
         self.ending = ending
         self.given: list[Settings] = []
 
-    def run_daemon(self, settings: Settings) -> int:
+    def run_daemon(self, settings: Settings, read: object = None, file: object = None) -> int:
         """End at once."""
         self.given.append(settings)
         if isinstance(self.ending, BaseException):

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from gangsched import app, heap
+from gangsched.reload import Reloader
 from gangsched.settings import Settings
 
 PIECE_BYTES, PIECES = 3_000, 20_000
@@ -193,5 +194,5 @@ async def test_the_daemon_keeps_its_heap_trimmed(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(app, "kept_trimmed", lambda: noted("trimming"))
     monkeypatch.setattr(app, "_check", check)
     monkeypatch.setattr(app, "_daemon", lambda: object)
-    await app._run(Settings())
+    await app._run(Reloader(Settings(), Settings, None))
     assert said == ["client begins", "trimming begins", "runs", "trimming ends", "client ends"]

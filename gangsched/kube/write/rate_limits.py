@@ -90,6 +90,10 @@ class TokenBuckets(Generic[K]):
             # Amortised: each sweep is paid by as many writes as buckets remain.
             self._forget_at = max(BUCKETS, 2 * len(self._full_s))
 
+    def change(self, rate: Rate) -> None:
+        """Use another rate from now on."""
+        self._rate = rate
+
     def forget(self, key: K) -> None:
         """Drop the buckets of a deleted object; a recreated object has another uid."""
         self._full_s.pop(key, None)
@@ -101,6 +105,11 @@ class WriteBudget:
     def __init__(self, limits: WriteLimits, now: Now) -> None:
         self._total: TokenBuckets[None] = TokenBuckets(limits.total, now)
         self._namespaces: TokenBuckets[str] = TokenBuckets(limits.namespace, now)
+
+    def change(self, limits: WriteLimits) -> None:
+        """Use other limits from now on."""
+        self._total.change(limits.total)
+        self._namespaces.change(limits.namespace)
 
     def wait_s(self, namespace: str) -> float:
         """Seconds until a write in the namespace is allowed."""

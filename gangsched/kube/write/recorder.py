@@ -108,11 +108,12 @@ class Recorder:
         self._runtime = runtime
         self._known: Recent[str, tuple[_Entry, ...]] = Recent(runtime.now, for_s=SAME_FOR_S, limit=capacity)
         self._of_object: TokenBuckets[str] = TokenBuckets(limits.event, runtime.now)
+        self.budget = WriteBudget(limits, runtime.now)
         self._outbox: Outbox[_Entry] = Outbox(
             self,
             replace(EVENTS, capacity=capacity),
             urgent=urgent,
-            budget=WriteBudget(limits, runtime.now),
+            budget=self.budget,
             level=lambda entry: entry.level,
             counts=self.counts,
             runtime=runtime,

@@ -61,7 +61,8 @@ class StatusWriter:
         runtime: Runtime = Runtime(),  # noqa: B008  (frozen)
     ) -> None:
         """`preceded`: whether a condition waits for a write about the pod's nomination, until `carry` or `cleared`."""
-        budget, urgent = WriteBudget(limits, runtime.now), (binds.in_flight,)
+        self.budget = budget = WriteBudget(limits, runtime.now)
+        urgent = (binds.in_flight,)
         self._pods = PodConditions(client, binds, runtime, preceded=preceded)
         self._statuses = PodGroupStatuses(client, runtime)
         self.conditions: Outbox[SetPodCondition] = Outbox(
