@@ -176,7 +176,8 @@ class Daemon:
             Ports(self.volumes, self._tell, self.preemption.order, LoopClocks(runtime)),
             metrics=self.metrics,
             limits=Limits(),
-            ready=lambda: not informers.waiting_for(),
+            # Only proven stamps tell the first plan what an earlier process left of a start (B4).
+            ready=lambda: self.stamp_guard.is_asked and not informers.waiting_for(),
             leads=self._leads,
         )
         if no_preemption:

@@ -22,6 +22,7 @@ from control_plane import ControlPlane, ControlPlaneError
 from control_plane import objects as make
 from control_plane.api import Object
 
+from gangsched.api.timestamps import parse_timestamp
 from tests.faults.deaths import Hurt, Point, at_call
 from tests.faults.requests import ApiRequest
 from tests.faults.site import Site
@@ -257,6 +258,49 @@ def test_a_kill_leaves_no_gang_halved(killing: Killing, size: int, calls: str, n
     print(kill)
     assert kill.call != Kill.call, "there were fewer calls"
     assert not kill.is_late
+
+
+@pytest.mark.parametrize("point", [Point.BEFORE, Point.APPLIED])
+def test_a_kill_between_two_children_leaves_no_tree_halved(killing: Killing, point: Point) -> None:
+    """B3, B4: an older rival, which may start from then on, gets none of the room that the rest of the tree needs."""
+    name, where = f"t{next(numbers)}", {"room": "tree"}
+    nodes = [make.node(f"{name}-{at}", gpus=4, labels={"room": "tree"}) for at in range(2)]
+    gates = {"schedulingGates": [{"name": "example.com/later"}]}
+    rival = make.gang(f"{name}-rival", members=1, gpus=4, node_selector=where, spec=gates)
+    children = [make.gang(f"{name}-{child}", members=4, gpus=1, node_selector=where) for child in "ab"]
+    for group, *_ in children:
+        group["metadata"]["annotations"] = {"gangsched.dev/parent": name, "gangsched.dev/min-children": "2"}
+    wholes = {f"default/{group['metadata']['name']}": 4 for group, *_ in children}
+    killing.wait_until(lambda: time.time() > guarded_since_s(killing) + 11, within_s=WITHIN_S, what="guarded stamps")
+    killing.expect({**wholes, f"default/{name}-rival": 1})
+    killing.create([*nodes, *rival, *(group for group, *_ in children)])
+    hurt = Hurt(lambda: killing.daemon.pid, point)
+    try:
+        killing.wait_until(lambda: all(map(killing.knows, names_of(children))), within_s=WITHIN_S, what="PodGroups")
+        killing.proxy.rules[:] = at_call(5, hurt, CALLS["binds"])
+        killing.create([pod for _, *pods in children for pod in pods])
+        assert hurt.done.wait(WITHIN_S), "it was not killed"
+        killing.wait_until(lambda: not killing.proxy.carrying, within_s=WITHIN_S, what="answers to the dead process")
+        killing.proxy.rules.clear()
+        path = f"/api/v1/namespaces/default/pods/{name}-rival-0"
+        killing.api.patch(path, {"spec": {"schedulingGates": None}})
+        killing.start()
+        killing.wait_until(lambda: all(map(killing.is_whole, wholes)), within_s=WITHIN_S, what="the whole tree")
+        assert killing.checks.bound(f"default/{name}-rival") == 0
+    finally:
+        killing.clean()
+
+
+def guarded_since_s(killing: Killing) -> int:
+    """Since when only gangsched may write stamps."""
+    path = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/gangsched-stamp"
+    created = killing.api.get(path)["metadata"]["creationTimestamp"]
+    return parse_timestamp(created) or 0
+
+
+def names_of(gangs: list[list[Object]]) -> list[str]:
+    """The names of the PodGroups of these gangs."""
+    return [group["metadata"]["name"] for group, *_ in gangs]
 
 
 @pytest.mark.skipif(not REPORT, reason="make kills")

@@ -50,6 +50,8 @@ class StampGuard:
         self._runtime = runtime
         # -1 differs from every answer, so the first one is always sent.
         self._told: int | None = -1  # no answer yet
+        #: The API server was asked once, and its answer, if it gave one, was reported.
+        self.is_asked = False
 
     async def run(self) -> None:
         """Check once a minute; more often while the API server does not answer."""
@@ -57,11 +59,13 @@ class StampGuard:
             try:
                 since_s = await self.guarded_since_s()
             except Fault:
+                self.is_asked = True
                 await self._runtime.sleep(RETRY_S)
                 continue
             if since_s != self._told:
                 self._told = since_s
                 self._sink(StampsGuarded(since_s))
+            self.is_asked = True
             await self._runtime.sleep(EVERY_S)
 
     async def guarded_since_s(self) -> int | None:
