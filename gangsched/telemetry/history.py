@@ -8,6 +8,7 @@ entry and logged at its 1st, 2nd, 4th, 8th … time.
 
 from __future__ import annotations
 
+import logging
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -171,6 +172,9 @@ class History:
         return found
 
     def _write(self, entry: AuditEntry) -> None:
+        # A plan may refuse thousands of gangs: of these nothing is made up for a log that leaves them out.
+        if entry.what in ONLY_FOR_DEBUG and not getattr(self._log, "is_enabled_for", lambda _: True)(logging.DEBUG):
+            return
         allowance = self._allowance(entry.gang)
         told: dict[str, Any] = {"gang": entry.gang, "reason": entry.reason, "message": entry.message}
         told |= {"uid": entry.uid} if entry.uid else {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.mutants import (  # noqa: F401
+    planted_audit,
     planted_bulkhead,
     planted_devices,
     planted_gangs,

@@ -1,0 +1,42 @@
+"""Planted bugs of the audit trail and of what commands tell of a cluster."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gangsched.model.protocol import Bind
+from gangsched.telemetry.history import Happening
+from tests.mutants.mutant import bug
+
+AUDIT, HISTORY = "unit/telemetry/test_audit.py", "unit/telemetry/test_history.py"
+MAP, DOCTOR = "unit/kubectl/test_gpu_map.py", "unit/kubectl/doctor/test_command.py"
+
+
+@bug("E2", "telemetry.audit:Audit.ordered", AUDIT)
+def a_gang_has_started_once_its_binds_are_ordered(ordered: Any) -> Any:
+    def hasty(self: Any, actions: Any) -> None:
+        ordered(self, actions)
+        for gang in {self._gang_of_pod(action.uid) for action in actions if isinstance(action, Bind)}:
+            self.history.note(gang, Happening.STARTED, "started")
+
+    return hasty
+
+
+@bug("E2", "telemetry.history:Allowance.take", HISTORY)
+def one_gang_fills_the_whole_trail(_: Any) -> Any:
+    return lambda self, now_s: True
+
+
+@bug("E2", "telemetry.history:REPEATING", HISTORY)
+def each_refused_bind_is_a_line(_: Any) -> Any:
+    return frozenset()
+
+
+@bug("E2", "kubectl.gpu_map:unready_nodes", MAP)
+def a_node_that_is_not_ready_is_free(_: Any) -> Any:
+    return lambda page: {}
+
+
+@bug("E2", "kubectl.doctor.leader:_is_stale", DOCTOR)
+def a_lease_that_nobody_renews_is_led(_: Any) -> Any:
+    return lambda lease: False
