@@ -74,7 +74,8 @@ def plan(
         *_reservations(snapshot, ledger, ready, whole, reserving, preempting, unfinished, cache, limits),
         PromiseRoomToCome(ordered),
     ]
-    choosers = [extension.choose for extension in extensions]
+    # Asked after each of thousands of decisions, so only those that choose something.
+    choosers = [extension.choose for extension in extensions if type(extension).choose is not PlanExtension.choose]
     decider = Decider(ledger, totals, whole, now_s, at_work or AtWork(), choosers)
 
     # What is promised to a group is kept from all others until it is looked at, so that it is not put off.

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
-from itertools import chain, combinations_with_replacement, islice
+from functools import cached_property
+from itertools import combinations_with_replacement, islice
 
 from gangsched.core.messages import placing
 from gangsched.core.pre_filter import cannot_start
 from gangsched.core.search.openings import ways
 from gangsched.core.work import OutOfWork, Work
 from gangsched.model.gang import Gang, Group, Refusal
-from gangsched.model.parts import in_gangs, is_whole
 from gangsched.model.tree import Composite, Part, composites_of, gangs_of, limited, part_id
 
 MAX_INNER_CHOICES = 64
@@ -36,9 +36,10 @@ class TreeParts:
     """The parts of one tree. `hopeless` returns the refusal of a gang that sums refute even by itself; if it is None,
     no gang counts as refuted.
 
-    `is_cut`: a composite had more choices than were combined, so not every choice was tried. With `also_one`, a child
-    without a minimum of its own adds the choices with one of its children, which come first, and one choice with none
-    of them.
+    `is_cut`: a composite had more choices than were combined, so not every choice was tried.
+
+    A part whose minimum is 0 needs nothing: it counts towards the minimum around it from the beginning, is in no
+    choice, and its children start by themselves once the whole tree has its minimum (`model.parts`).
     """
 
     group: Group
@@ -48,7 +49,6 @@ class TreeParts:
     declared: dict[str, Gang] = field(default_factory=dict)
     placed: set[str] = field(default_factory=set)
     is_cut: bool = False
-    also_one: bool = False
     _unready: dict[str, Refusal | None] = field(default_factory=dict)
     _kinds: dict[str, int] = field(default_factory=dict)
     _numbers: dict[Hashable, int] = field(default_factory=dict)
@@ -65,9 +65,23 @@ class TreeParts:
         """Whether a gang of the part has started, or was placed by this decision."""
         return any(each in self.placed or self.gangs[each].satisfied for each in gangs_of(part))
 
-    def started(self, composite: Composite) -> list[Part]:
-        """Children of the composite that have started."""
-        return [child for child in composite.children if self.has_started(child)]
+    @cached_property
+    def _needing_nothing(self) -> frozenset[str]:
+        """The ids of parts that have their minimum without any member."""
+        # Most trees have none, which is then known without asking each child again and again.
+        names = {gang.id for gang in self.group.gangs if gang.least == 0}
+        assert self.group.tree is not None
+        for composite in reversed([*composites_of(self.group.tree)]):
+            if sum(part_id(child) in names for child in composite.children) >= composite.min_children:
+                names.add(composite.id)
+        return frozenset(names)
+
+    def counted(self, composite: Composite) -> list[Part]:
+        """Children that count towards the minimum of the composite: they have started, or need nothing."""
+        nothing = self._needing_nothing
+        if not nothing:
+            return [child for child in composite.children if self.has_started(child)]
+        return [child for child in composite.children if part_id(child) in nothing or self.has_started(child)]
 
     def waiting(self, composite: Composite) -> list[Part]:
         """Children that have not started, in start order."""
@@ -77,9 +91,16 @@ class TreeParts:
         """Waiting children that are ready."""
         return [child for child in self.waiting(composite) if self.unready(child) is None]
 
+    def candidates(self, composite: Composite) -> list[Part]:
+        """Ready children that would bring the composite nearer to its minimum."""
+        ready = self.ready(composite)
+        if not self._needing_nothing:
+            return ready
+        return [child for child in ready if part_id(child) not in self._needing_nothing]
+
     def lack(self, composite: Composite) -> int:
         """Number of further children that the composite needs to reach its minimum."""
-        return max(0, composite.min_children - len(self.started(composite)))
+        return max(0, composite.min_children - len(self.counted(composite)))
 
     def unready(self, part: Part) -> Refusal | None:
         """Why a part that has not started is not ready; None if it is ready."""
@@ -90,12 +111,13 @@ class TreeParts:
 
     def missing(self, composite: Composite) -> Refusal | None:
         """Why too few children of a composite are ready; None if enough are."""
-        waiting = self.waiting(composite)
-        ready = len(self.started(composite)) + sum(self.unready(child) is None for child in waiting)
-        if ready >= composite.min_children:
+        candidates = self.candidates(composite)
+        if len(candidates) >= self.lack(composite):
             return None
-        first = next(((child, why) for child in waiting if (why := self.unready(child)) is not None), None)
-        return placing.children_missing(composite, ready, first)
+
+        unready = ((child, self.unready(child)) for child in self.waiting(composite))
+        first = next(((child, why) for child, why in unready if why is not None), None)
+        return placing.children_missing(composite, len(self.counted(composite)) + len(candidates), first)
 
     def _order(self, part: Part) -> tuple[bool, bool, int, int, int, str]:
         """The rest of a start first, then those with bound members, then by priority, age and number."""
@@ -107,35 +129,64 @@ class TreeParts:
 
     def needed(self, composite: Composite) -> list[str]:
         """The gangs that the minimum of a composite needs: first the gangs of children that have started, then of the
-        first ready ones.
+        first ready ones. If it needs none, those of the first child that would start by itself.
         """
-        started, ready = self.started(composite), self.ready(composite)
-        chosen = [*started, *ready[: max(0, max(composite.min_children, 1) - len(started))]]
-        of_chosen = ([part] if isinstance(part, str) else self.needed(part) for part in chosen)
-        return [gang for gangs in of_chosen for gang in gangs]
+        started = [child for child in composite.children if self.has_started(child)]
+        chosen = [*started, *self.candidates(composite)[: self.lack(composite)]]
+        if not chosen:
+            chosen = self.ready(composite)[:1]
+
+        gangs: list[str] = []
+        for child in chosen:
+            gangs += [child] if isinstance(child, str) else self.needed(child)
+        return gangs
 
     def is_needed(self, composite: Composite, gangs: Set[str]) -> bool:
         """Whether these gangs are exactly the minimum of a composite, given which of its children are ready."""
-        chosen, others = list[Part](), list[Part]()
-        for child in composite.children:
-            (others if gangs.isdisjoint(gangs_of(child)) else chosen).append(child)
-        started, ready = len(self.started(composite)), len(self.ready(composite))
-        needs = max(started, min(max(composite.min_children, 1), started + ready))
-        without = sum(is_whole(*in_gangs(child, lambda _: False)) for child in others)
-        if not len(chosen) <= needs <= len(chosen) + without or any(map(self.has_started, others)):
+        chosen = [child for child in composite.children if not gangs.isdisjoint(gangs_of(child))]
+        started = [child for child in composite.children if self.has_started(child)]
+        candidates = self.candidates(composite)
+        further = [child for child in chosen if child not in started]
+
+        if any(child not in chosen for child in started):
             return False
-        may_start = all(self.has_started(child) or self.unready(child) is None for child in chosen)
-        return may_start and all(isinstance(child, str) or self.is_needed(child, gangs) for child in chosen)
+        if started or self.lack(composite):
+            if len(further) != min(self.lack(composite), len(candidates)):
+                return False
+            if any(child not in candidates for child in further):
+                return False
+        elif len(further) != 1 or self.unready(further[0]) is not None:
+            return False  # it needs none: one that starts by itself
+        return all(isinstance(child, str) or self.is_needed(child, gangs) for child in chosen)
 
     def needed_ways(self, composite: Composite) -> Iterator[list[str]]:
-        """Yield choices of the gangs that the minimum of a composite needs; each has different kinds of gangs."""
-        started, ready = self.started(composite), self.ready(composite)
-        lack = min(max(0, max(composite.min_children, 1) - len(started)), len(ready))
+        """Yield choices of the gangs that the minimum of a composite needs; each has different kinds of gangs.
+
+        If it needs none, yield each kind of a child that would start by itself.
+        """
+        started = [child for child in composite.children if self.has_started(child)]
+        candidates = self.candidates(composite)
+        lack = min(self.lack(composite), len(candidates))
+        if not started and not lack:
+            yield from self._ways_by_themselves(composite)
+            return
+
         begun = [part for part in started if not isinstance(part, str)]
         own = [part for part in started if isinstance(part, str)]
-        for parts in (each for _, each in self.choices(ready, lack)) if lack else [()]:
+        for parts in (each for _, each in self.choices(candidates, lack)) if lack else [()]:
             for others in self._needed_within(begun):
                 yield [*own, *gangs_of(*parts), *others]
+
+    def _ways_by_themselves(self, composite: Composite) -> Iterator[list[str]]:
+        """Yield for each kind of ready children what one of them needs to start."""
+        for alike in self.by_kind(self.ready(composite)):
+            first = alike[0]
+            if self.refuted(first) is not None:
+                continue
+            if isinstance(first, str):
+                yield [first]
+            else:
+                yield from self.needed_ways(first)
 
     def _needed_within(self, begun: Sequence[Composite]) -> Iterator[list[str]]:
         """Every choice within one composite, with every one within the others."""
@@ -168,8 +219,7 @@ class TreeParts:
     def _first(self, part: Part) -> Part:
         if isinstance(part, str):
             return part
-        least = max(part.min_children, self.also_one)
-        children = tuple([self._first(child) for child in self.ready(part)[:least]])
+        children = tuple([self._first(child) for child in self.candidates(part)[: self.lack(part)]])
         return replace(part, children=children, min_children=len(children))
 
     def _ways(self, ready: Sequence[Part], number: int, begin: int = 0) -> Iterator[tuple[Part, ...]]:
@@ -205,9 +255,7 @@ class TreeParts:
         """The choices within one composite, computed once."""
         found = self._made.get(part.id)
         if found is None:
-            ready, least = self.ready(part), part.min_children
-            made = chain(self._ways(ready, 1) if self.also_one and not least else (), self._ways(ready, least))
-            ways_of = list(islice(made, MAX_INNER_CHOICES + 1))
+            ways_of = list(islice(self._ways(self.candidates(part), self.lack(part)), MAX_INNER_CHOICES + 1))
             self.work.charge(UNITS_AN_INNER_CHOICE * len(ways_of))
             self.is_cut = self.is_cut or len(ways_of) > MAX_INNER_CHOICES
             found = [replace(part, children=each, min_children=len(each)) for each in ways_of[:MAX_INNER_CHOICES]]
@@ -218,11 +266,12 @@ class TreeParts:
         """Why sums refute a part even by itself, because of a gang or of too many children; None if it may fit."""
         if isinstance(part, str):
             return self.hopeless(self.gangs[part]) if self.hopeless is not None else None
-        whys = [self.refuted(child) for child in self.ready(part)]
+        whys = [self.refuted(child) for child in self.candidates(part)]
         refuted = [why for why in whys if why is not None]
-        if len(whys) - len(refuted) >= part.min_children:
+        spare = len(whys) - self.lack(part)
+        if len(refuted) <= spare:
             return None
-        never = sum(why.never for why in refuted) > len(whys) - part.min_children
+        never = sum(why.never for why in refuted) > spare
         return replace(refuted[0], never=never)
 
     def none_ever(self, ready: Sequence[Part], lack: int) -> bool:
@@ -303,7 +352,7 @@ def needed_choices(group: Group, work: Work, hopeless: Callable[[Gang], Refusal 
     if tree is None:
         return
     work.charge(UNITS_A_GANG * len(group.gangs))
-    parts = TreeParts(group, work, hopeless, also_one=True)
+    parts = TreeParts(group, work, hopeless)
     for chosen in parts.needed_ways(tree):
         work.charge(UNITS_A_NEEDED_CHOICE + len(group.gangs) // 5)
         if chosen:

@@ -121,6 +121,8 @@ class TreeDecision:
                     self._whole_or_not(partial(self._start, composite))
             # Before members above minimums, which could take the room that another child needs to start.
             refused = self._whole_or_not(partial(self._start, self.tree))
+            if refused is not None:
+                self._tell_others(refused)
             # It goes before older groups only for what its start needs; the next plan places the others.
             # Without such a one it has only lost members, and is decided like any other tree.
             if group.rest and self.made:
@@ -154,11 +156,19 @@ class TreeDecision:
     def _start(self, composite: Composite) -> Refusal | None:
         """Place the children that a composite lacks, all together; a refusal if they do not fit or are not ready."""
         refused = self.children.missing(composite)
-        ready = self.children.ready(composite)
         if refused is None:
-            return self._choose(composite, ready, self.children.lack(composite))
+            return self._choose(composite, self.children.candidates(composite), self.children.lack(composite))
+        ready = self.children.ready(composite)
         self.told |= {gang: refused for gang in gangs_of(*ready) if gang not in self.told}
         return refused
+
+    def _tell_others(self, refused: Refusal) -> None:
+        """Tell gangs that the refused minimum does not need, but that start only after it, for whom they wait."""
+        told = [gang.id for gang in self.group.gangs if gang.id in self.told and not gang.satisfied]
+        first = next((name for name in told if self.told[name] == refused), self.tree.id)
+        for gang in self.group.gangs:
+            if gang.waiting and not gang.satisfied and gang.id not in self.told:
+                self.told[gang.id] = placing.waiting_for_sibling(first, refused)
 
     def _start_others(self, composite: Composite) -> None:
         """Place the children above a composite's minimum, each as a whole and in order, then those inside them."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cached_property
 from itertools import islice
 from typing import Any
 
@@ -205,3 +206,13 @@ def a_child_that_never_starts_makes_its_tree_older(real: Any) -> Any:
 @bug("I9", "state.parents:Parents.named", "unit/state/test_parents.py")
 def children_do_not_wait_for_the_minimum_of_a_new_parent(_: Any) -> Any:
     return lambda self, parent, now_s: None
+
+
+@bug("I9", "core.search.packing:PackingProblem.opening_needs", "properties/test_tree_alternatives.py")
+def two_alternatives_for_one_minimum_are_opened(_: Any) -> Any:
+    return cached_property(lambda problem: tuple((-1,) * len(kinds) for kinds in problem.opening))
+
+
+@bug("I9", "core.tree_choices:TreeParts._needing_nothing", "properties/test_tree_alternatives.py")
+def children_with_a_minimum_of_zero_are_chosen_for_the_minimum(_: Any) -> Any:
+    return property(lambda parts: frozenset())

@@ -1,42 +1,72 @@
 """Openings: the numbers of slices of each kind that start in one block, tried in descending lexicographic order.
 
-Invariant: every combination within the limits is tried once. A block has at most one piece of the kinds that are
-`alone`.
+Invariant: every combination within the limits is tried once. The limits are closed downwards: fewer slices of any kind
+are always allowed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
 
 Counts: TypeAlias = tuple[int, ...]
 
 
-def first_opening(limits: Counts, alone: Sequence[bool], above: Counts) -> Counts:
+@dataclass(frozen=True, slots=True)
+class OpeningLimits:
+    """What may start in one block: at most `most[kind]` slices of each kind, at most one of those that are `alone`.
+
+    At most `lack[need]` slices count towards a need, `needs[kind]`, -1 for a kind that counts towards none. Several
+    kinds may be alternatives for one need, made of the same pods, so one more than it lacks would place a pod twice.
+    """
+
+    most: Counts
+    alone: Sequence[bool]
+    needs: Sequence[int]
+    lack: Sequence[int]
+
+
+def first_opening(limits: OpeningLimits, above: Counts) -> Counts:
     """The largest counts within the limits that do not exceed `above`."""
-    return _completed((), limits, alone, above)
+    return _completed((), limits, above)
 
 
-def next_opening(counts: Counts, limits: Counts, alone: Sequence[bool]) -> Counts | None:
+def next_opening(counts: Counts, limits: OpeningLimits) -> Counts | None:
     """The largest counts below these; None after the last."""
     for index in range(len(counts) - 1, -1, -1):
         if counts[index]:
-            return _completed((*counts[:index], counts[index] - 1), limits, alone)
+            return _completed((*counts[:index], counts[index] - 1), limits)
     return None
 
 
-def _completed(begun: Counts, limits: Counts, alone: Sequence[bool], above: Counts = ()) -> Counts:
+def _completed(begun: Counts, limits: OpeningLimits, above: Counts = ()) -> Counts:
     """The largest counts that begin so."""
-    counts, bound = list(begun), above
-    is_taken = any(count for count, each in zip(begun, alone, strict=False) if each)
-    for index in range(len(begun), len(limits)):
-        limit = limits[index]
-        if alone[index]:
-            limit = 0 if is_taken else min(limit, 1)
-        counts.append(min(limit, bound[index]) if bound else limit)
-        is_taken = is_taken or (alone[index] and counts[index] > 0)
+    counts = [*begun]
+    bound = above
+    is_taken = any(count for count, is_alone in zip(begun, limits.alone, strict=False) if is_alone)
+
+    lack = [*limits.lack]
+    for need, count in zip(limits.needs, begun, strict=False):
+        if need >= 0:
+            lack[need] -= count
+
+    for index in range(len(begun), len(limits.most)):
+        most = limits.most[index]
+        need = limits.needs[index]
+        if limits.alone[index]:
+            most = 0 if is_taken else min(most, 1)
+        if need >= 0:
+            most = max(0, min(most, lack[need]))
+        if bound:
+            most = min(most, bound[index])
+
+        counts.append(most)
+        if need >= 0:
+            lack[need] -= most
+        is_taken = is_taken or (limits.alone[index] and most > 0)
         # Below the bound in one place, everything behind it is free.
-        if bound and counts[index] < bound[index]:
+        if bound and most < bound[index]:
             bound = ()
     return tuple(counts)
 

@@ -26,7 +26,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from gangsched.core.search.openings import first_opening, next_opening
+from gangsched.core.search.openings import OpeningLimits, first_opening, next_opening
 from gangsched.core.work import Work
 from gangsched.model.snapshot import Ints
 
@@ -99,6 +99,17 @@ class PackingProblem:
         return tuple(
             tuple(t for t, kind in enumerate(self.kinds) if kind.layer == layer) for layer in range(self.layers)
         )
+
+    @cached_property
+    def opening_alone(self) -> tuple[tuple[bool, ...], ...]:
+        """By layer: which of the kinds that start there are `alone`."""
+        return tuple(tuple(self.kinds[t].alone for t in kinds) for kinds in self.opening)
+
+    @cached_property
+    def opening_needs(self) -> tuple[tuple[int, ...], ...]:
+        """By layer: the gang towards whose need each kind that starts there counts, -1 for none."""
+        needs = [kind.gang if kind.home < 0 else -1 for kind in self.kinds]
+        return tuple(tuple(needs[t] for t in kinds) for kinds in self.opening)
 
     @cached_property
     def layers(self) -> int:
@@ -263,6 +274,8 @@ class _Frame:
     step: int
     left: Pattern
     above: Pattern
+    #: By gang: pieces that it still needs.
+    lack: Sequence[int]
     choice: Pattern | None = None
 
 
@@ -345,7 +358,7 @@ class Packing:
             return False
         if problem.hopeless(position, left, lack):
             return False
-        return _Frame(position, left, above)
+        return _Frame(position, left, above, lack)
 
     def _block_before(self, step: Step) -> Pattern:
         """The choice of an equal block right before this one; empty if there is none."""
@@ -374,11 +387,15 @@ class Packing:
         if step.layer < 0:
             return self._next_full(step, frame, work)
         kinds = self.problem.opening[step.layer]
-        limits = tuple(min(frame.left[t], step.room[t]) for t in kinds)
-        alone = tuple(self.problem.kinds[t].alone for t in kinds)
+        limits = OpeningLimits(
+            most=tuple(min(frame.left[t], step.room[t]) for t in kinds),
+            alone=self.problem.opening_alone[step.layer],
+            needs=self.problem.opening_needs[step.layer],
+            lack=frame.lack,
+        )
         if frame.choice is None:
-            return first_opening(limits, alone, frame.above)
-        return next_opening(frame.choice, limits, alone)
+            return first_opening(limits, frame.above)
+        return next_opening(frame.choice, limits)
 
     def _next_full(self, step: Step, frame: _Frame, work: Work) -> Pattern | None:
         """The next counts of pods for a node to which no pod can be added. Raises OutOfWork, having come further."""
