@@ -9,7 +9,7 @@ Invariant: for one ledger, equal keys mean equal nodes and equal room (`tests/pr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Sequence
 from typing import Final, Protocol
 
 import numpy as np
@@ -29,16 +29,17 @@ class GroupRule(Protocol):
     """Closes nodes to a group, or leaves it only part of their room.
 
     `expires`: the rule stops applying without a change of the cluster, so its nodes are no reason to tell a group that
-    it never fits.
+    it never fits. `narrows`: it leaves part of the room of nodes that it does not close.
     """
 
     expires: bool
+    narrows: bool
 
     def key(self, group: Group, shape: Shape, ledger: Ledger) -> Hashable:
         """A key of what the rule does to the group's pods of `shape`; None if nothing."""
 
-    def closed(self, group: Group, shape: Shape, ledger: Ledger) -> Iterator[RefusedNodes]:
-        """Yield the nodes that the rule closes to the group's pods of `shape`, with the reason."""
+    def closed(self, group: Group, shape: Shape, ledger: Ledger) -> Sequence[RefusedNodes]:
+        """The nodes that the rule closes to the group's pods of `shape`, with the reason."""
 
     def narrow(self, group: Group, shape: Shape, room: Ints, ledger: Ledger) -> Ints:
         """`room[n]`, reduced to the pods of `shape` that the rule leaves to the group on node `n`."""
@@ -48,6 +49,7 @@ class ClosingRule:
     """A rule that closes whole nodes."""
 
     expires = False
+    narrows = False
 
     def narrow(self, group: Group, shape: Shape, room: Ints, ledger: Ledger) -> Ints:
         """All room of the other nodes."""
@@ -63,10 +65,11 @@ class Avoided(ClosingRule):
         """The nodes' names."""
         return group.avoid or None
 
-    def closed(self, group: Group, shape: Shape, ledger: Ledger) -> Iterator[RefusedNodes]:
+    def closed(self, group: Group, shape: Shape, ledger: Ledger) -> Sequence[RefusedNodes]:
         """The nodes that the group avoids."""
-        if group.avoid:
-            yield RefusedNodes(AVOIDED, ledger.table.having(group.avoid))
+        if not group.avoid:
+            return ()
+        return (RefusedNodes(AVOIDED, ledger.table.having(group.avoid)),)
 
 
 class SharedGpus(ClosingRule):
@@ -76,17 +79,15 @@ class SharedGpus(ClosingRule):
         """Whether the pod may share."""
         return None if _may_share(group, shape) else True
 
-    def closed(self, group: Group, shape: Shape, ledger: Ledger) -> Iterator[RefusedNodes]:
+    def closed(self, group: Group, shape: Shape, ledger: Ledger) -> Sequence[RefusedNodes]:
         """Nodes that state it, by the sharing label or by the name of their product."""
         if not ledger.accelerated(shape) or _may_share(group, shape):
-            return
+            return ()
 
         stated = _having(SHARING_LABEL, lambda value: value not in NOT_SHARED, ledger.table)
         named = _having(PRODUCT_LABEL, lambda value: value.endswith(SHARED_SUFFIX), ledger.table)
 
-        for nodes in (stated, named):
-            if nodes is not None:
-                yield RefusedNodes(SHARED, nodes)
+        return [RefusedNodes(SHARED, nodes) for nodes in (stated, named) if nodes is not None]
 
 
 class HeldBackForOthers(ClosingRule):
@@ -99,11 +100,12 @@ class HeldBackForOthers(ClosingRule):
         held_back = ledger.promises.held_back_for(group)
         return None if held_back is None else held_back.group
 
-    def closed(self, group: Group, shape: Shape, ledger: Ledger) -> Iterator[RefusedNodes]:
+    def closed(self, group: Group, shape: Shape, ledger: Ledger) -> Sequence[RefusedNodes]:
         """The nodes on which it is held back."""
         held_back = ledger.promises.held_back_for(group)
-        if held_back is not None:
-            yield RefusedNodes(HELD_BACK, held_back.nodes)
+        if held_back is None:
+            return ()
+        return (RefusedNodes(HELD_BACK, held_back.nodes),)
 
 
 class OutsideOfScope(ClosingRule):
@@ -118,26 +120,28 @@ class OutsideOfScope(ClosingRule):
         # Scopes compare by identity: two attempts with equal nodes are rare, and comparing masks is not free.
         return scope
 
-    def closed(self, group: Group, shape: Shape, ledger: Ledger) -> Iterator[RefusedNodes]:
+    def closed(self, group: Group, shape: Shape, ledger: Ledger) -> Sequence[RefusedNodes]:
         """The nodes outside the scope."""
         inside = ledger.scope.of(accelerated=ledger.accelerated(shape))
-        if inside is not None:
-            yield RefusedNodes(ledger.scope.text, ~inside)
+        if inside is None:
+            return ()
+        return (RefusedNodes(ledger.scope.text, ~inside),)
 
 
 class LeftByReservations:
     """H8: room that reservations keep for groups which have waited longer."""
 
     expires = False
+    narrows = True
 
     def key(self, group: Group, shape: Shape, ledger: Ledger) -> Hashable:
         """The restrictions on the group's backfill class."""
         reserved = ledger.promises.reserved
         return None if reserved is None else reserved.standing(group)
 
-    def closed(self, group: Group, shape: Shape, ledger: Ledger) -> Iterator[RefusedNodes]:
+    def closed(self, group: Group, shape: Shape, ledger: Ledger) -> Sequence[RefusedNodes]:
         """None: a reservation counts places, of which a node may have some left."""
-        return iter(())
+        return ()
 
     def narrow(self, group: Group, shape: Shape, room: Ints, ledger: Ledger) -> Ints:
         """The places that reservations leave to the group."""

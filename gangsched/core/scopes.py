@@ -55,9 +55,11 @@ def usable(shape: Shape, group: Group, ledger: Ledger) -> Ints:
     ledger.work.charge(10 + len(ledger.table) // 300)
     room = ledger.room(shape)
 
-    for _, nodes in closed(group, shape, ledger):
-        room = np.where(nodes, 0, room)
+    for rule in GROUP_RULES:
+        for _, nodes in rule.closed(group, shape, ledger):
+            room = np.where(nodes, 0, room)
 
     for rule in GROUP_RULES:
-        room = rule.narrow(group, shape, room, ledger)
+        if rule.narrows:
+            room = rule.narrow(group, shape, room, ledger)
     return room

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from math import inf
 
 import numpy as np
@@ -107,9 +107,10 @@ class OddGroupsOnly(ClosingRule):
     def key(self, group: Group, shape: Shape, ledger: Ledger) -> Hashable:
         return None
 
-    def closed(self, group: Group, shape: Shape, ledger: Ledger) -> Iterator[RefusedNodes]:
-        if int(group.id[-1]) % 2:
-            yield RefusedNodes("node(s) are for even groups", np.arange(NODES) == 0)
+    def closed(self, group: Group, shape: Shape, ledger: Ledger) -> Sequence[RefusedNodes]:
+        if int(group.id[-1]) % 2 == 0:
+            return ()
+        return (RefusedNodes("node(s) are for even groups", np.arange(NODES) == 0),)
 
 
 def test_a_rule_without_its_part_of_the_key_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Trees whose minimum can be reached in several ways, or needs nothing: one way is used, and nobody is left out (I9)."""
+"""Trees whose minimum can be reached in several ways, or needs nothing: one way is used, nobody is left out (I9)."""
 
 from __future__ import annotations
 
