@@ -210,8 +210,28 @@ class PreemptionMetrics:
 
 GANG_SIZES = ((1, "1"), (8, "2-8"), (64, "9-64"), (512, "65-512"))
 LARGEST_GANG = "513+"
+MOST_NAMESPACES = 50
+OTHERS = "(others)"
+"""Series of waiting pods by namespace, and what the rest is called: no namespace can have this name."""
 WAIT_BUCKETS_S = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3_600, 14_400, 86_400, 259_200, 604_800)
 ROUND_BUCKETS = (1, 2, 3, 5, 10, 30, 100, 300, 1_000)
+
+
+def _by_namespace(pods: Mapping[str, int]) -> Metric:
+    """Waiting pods of the namespaces that have most of them; the others are one, or tenants could make any number of
+    series.
+    """
+    family = GaugeMetricFamily(
+        "gangsched_namespace_pending_pods",
+        f"Waiting managed pods of the {MOST_NAMESPACES} namespaces with most of them; others are `{OTHERS}`.",
+        labels=["namespace"],
+    )
+    # By name among equals, so that the same ones are shown at each scrape.
+    ranked = sorted(pods.items(), key=lambda item: (-item[1], item[0]))
+    for namespace, number in ranked[:MOST_NAMESPACES]:
+        family.add_metric([namespace], number)
+    family.add_metric([OTHERS], sum(number for _, number in ranked[MOST_NAMESPACES:]))
+    return family
 
 
 class GangMetrics(Collector):
@@ -257,6 +277,9 @@ class GangMetrics(Collector):
             pods.add_metric([reason], pending.pods[reason])
         yield gangs
         yield pods
+        yield _by_namespace(pending.namespaces)
+        never = "Waiting gangs that would not fit even if the nodes were empty."
+        yield GaugeMetricFamily("gangsched_impossible_gangs", never, pending.never)
         broken = "Gangs that started, are below their minimum and have waiting members."
         yield GaugeMetricFamily("gangsched_broken_gangs", broken, pending.broken)
         holds = "Pods that hold room and wait for their gang."

@@ -12,11 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
+from gangsched.api.admin_orders import changes, read_orders
 from gangsched.api.timestamps import parse_timestamp
 from gangsched.kube.http.answers import understood
 from gangsched.kube.http.blocking import BlockingClient
 from gangsched.kube.http.faults import NOT_FOUND, ApiFault
 from gangsched.kubectl.doctor.finding import Finding
+from gangsched.model.orders import NO_ORDERS, Orders
 
 EVENTS = "/api/v1/events"
 CONTROLLER = "gangsched"
@@ -26,12 +28,15 @@ CHECK = "leader"
 
 
 class LeaseSeen(NamedTuple):
-    """The Lease: its holder, "" for nobody, when it was renewed and acquired (times), and for how long it is valid."""
+    """The Lease: its holder, "" for nobody, when it was renewed and acquired (times), for how long it is valid, and the
+    orders of an administrator.
+    """
 
     holder: str
     renewed: str
     acquired: str
     duration_s: float
+    orders: Orders
 
 
 def read(client: BlockingClient, namespace: str, name: str) -> LeaseSeen | None:
@@ -50,6 +55,7 @@ def read(client: BlockingClient, namespace: str, name: str) -> LeaseSeen | None:
             str(spec.get("renewTime") or ""),
             str(spec.get("acquireTime") or ""),
             float(spec.get("leaseDurationSeconds") or 15.0),
+            read_orders(body["metadata"].get("annotations") or {}),
         )
 
 
@@ -62,6 +68,9 @@ def unled(client: BlockingClient, namespace: str, name: str, *, is_expected: boo
         if is_expected:
             yield Finding(CHECK, f"{where} does not exist: no replica has ever led, and no gang is scheduled.", todo)
         return
+    for sentence in changes(NO_ORDERS, lease.orders):
+        withdraw = f"kubectl -n {namespace} annotate lease {name} KEY- once its reason is gone (docs/runbook.md)."
+        yield Finding("orders", sentence, withdraw)
     if not lease.holder:
         said = f"{where} has no holder since {lease.renewed or 'it was created'}: no gang is scheduled."
         yield Finding(CHECK, said, todo)

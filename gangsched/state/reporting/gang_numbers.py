@@ -11,7 +11,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from gangsched.model.gang import Gang
+from gangsched.model.gang import Gang, Refusal, namespace_of
 from gangsched.model.plan import Verdict
 from gangsched.model.reasons import Reason
 from gangsched.state.gangs import GangWait
@@ -46,18 +46,28 @@ class GangCounts:
 
 @dataclass(slots=True)
 class Pending:
-    """The number of waiting gangs and pods by reason, of broken gangs (B5), and of pods with a hold (R3)."""
+    """The number of waiting gangs and pods by reason, of broken gangs (B5), and of pods with a hold (R3).
+
+    `namespaces` has the waiting pods of each namespace, `never` the gangs that would not fit into the empty cluster.
+    """
 
     gangs: Counter[str] = field(default_factory=Counter)
     pods: Counter[str] = field(default_factory=Counter)
     broken: int = 0
     held: int = 0
+    namespaces: Counter[str] = field(default_factory=Counter)
+    never: int = 0
 
     def add(self, part: PendingPart, sign: int = 1) -> None:
         """Add (+1) or remove (-1) a waiting gang."""
-        reason, plain, pods, held, is_broken = part
+        reason, plain, pods, held, is_broken, namespace, never = part
         self.pods[reason] += sign * pods
+        self.namespaces[namespace] += sign * pods
+        # Namespaces come and go, unlike reasons.
+        if not self.namespaces[namespace]:
+            del self.namespaces[namespace]
         if not plain:
+            self.never += sign * never
             self.gangs[reason] += sign
             self.broken += sign * is_broken
             self.held += sign * held
@@ -116,17 +126,19 @@ def parts_of(registry: Registry, group: GroupRecord) -> tuple[PendingPart, ...]:
     if not gangs:
         return ()
     if verdict is None:
-        return tuple([_part(gang, NOT_LOOKED_AT) for gang in gangs])
+        return tuple([_part(gang, None) for gang in gangs])
     if not verdict.gangs:
-        return tuple([_part(gang, verdict.told.reason.value) for gang in gangs])
-    reasons = dict(verdict.gangs)
-    return tuple([_part(gang, reasons.get(gang.id, verdict.told).reason.value) for gang in gangs])
+        return tuple([_part(gang, verdict.told) for gang in gangs])
+    refusals = dict(verdict.gangs)
+    return tuple([_part(gang, refusals.get(gang.id, verdict.told)) for gang in gangs])
 
 
-def _part(gang: Gang, reason: str) -> PendingPart:
+def _part(gang: Gang, told: Refusal | None) -> PendingPart:
+    reason = told.reason.value if told is not None else NOT_LOOKED_AT
+    never = told is not None and told.never
     held = len(gang.held)
     number = len(gang.pending) + len(gang.retry) + len(gang.later) + len(gang.kept) + held
-    return reason, gang.plain, number, held, broken(gang)
+    return reason, gang.plain, number, held, broken(gang), namespace_of(gang.id), never
 
 
 def count_pending(registry: Registry) -> Pending:

@@ -14,7 +14,7 @@ from gangsched.model.plan import RoundOutcome
 from gangsched.model.protocol import Applied
 from gangsched.model.reasons import Reason
 from gangsched.state.reporting.gang_numbers import REASONS, GangCounts, GangStart, Pending
-from gangsched.telemetry.metrics import GANG_SIZES, LARGEST_GANG, Metrics
+from gangsched.telemetry.metrics import GANG_SIZES, LARGEST_GANG, MOST_NAMESPACES, Metrics
 from tests.builders import members, node, pod, pod_group, shape
 from tests.unit.telemetry.seen import samples
 from tests.unit.test_loop import Bench
@@ -157,6 +157,18 @@ def test_what_waits_is_asked_for_when_it_is_shown() -> None:
     assert [shown[f"gangsched_{name}"] for name in ("broken_gangs", "holds")] == [4, 5]
     counts = [shown[f"gangsched_{name}_total"] for name in ("yields", "timeouts", "kubelet_rejections")]
     assert counts == [1, 2, 3]
+
+
+def test_the_namespaces_that_are_shown_are_bounded() -> None:
+    """The largest have series of their own, and all others one."""
+    metrics = Metrics()
+    now = Pending(namespaces=Counter({f"ns{number:02}": number + 1 for number in range(60)}), never=3)
+    metrics.gangs.count = lambda: now
+    shown = {name: value for name, value in samples(metrics).items() if "namespace_pending" in name}
+    assert len(shown) == MOST_NAMESPACES + 1
+    assert shown["gangsched_namespace_pending_pods{namespace=ns59}"] == 60
+    assert shown["gangsched_namespace_pending_pods{namespace=(others)}"] == sum(range(1, 11))
+    assert samples(metrics)["gangsched_impossible_gangs"] == 3
 
 
 @pytest.mark.parametrize(

@@ -194,3 +194,17 @@ def test_a_kubelet_rejection_is_counted() -> None:
     world.update(rejected, labels=(("seen", "again"),))
     world.update(two, phase=Phase.FAILED, status_reason="Evicted")
     assert world.state.counts.kubelet_rejected == 1
+
+
+def test_waiting_pods_are_counted_by_namespace_and_impossible_gangs_apart() -> None:
+    """A gang that fits on no empty node is impossible; a namespace without waiting pods is not remembered."""
+    world = World(node("a", 8))
+    world.create(members("large", 2, gpus=16), members("g", 1, gpus=8))
+    world.create(members("waits", 1, gpus=8))
+    world.settle()
+    pending = world.state.pending.now()
+    assert (dict(pending.namespaces), pending.never) == ({"ns": 3}, 1)
+    world.delete(*[pod for pod in world.pods.values() if pod.name.startswith(("large", "waits"))])
+    world.settle()
+    pending = world.state.pending.now()
+    assert (dict(pending.namespaces), pending.never) == ({}, 0)
