@@ -96,7 +96,7 @@ properties: install ## 2,000 generated cases of each property, and the long form
 		status=$$?; wait $$first || status=$$?; exit $$status
 
 .PHONY: nightly
-nightly: properties device-gangs starts mutants sim parity crashes faults ## What takes hours: more cases and trials than the gate has
+nightly: properties device-gangs tree-gangs starts mutants sim parity crashes faults ## What takes hours: more cases and trials than the gate has
 
 mutants: install ## Plant known bugs one by one and see that the tests find each; PART=2/5 for the second fifth
 	@$(RUN)python -m tests.mutants.run --part $(or $(PART),1/1)
@@ -148,6 +148,10 @@ sim: install ## Play SEEDS=200 histories from SEED=0 on: the whole daemon on a v
 .PHONY: device-gangs
 device-gangs: install ## Compare GANGS=8000 random gangs with devices from SEED=0 on with all choices of nodes and devices: 0 may differ
 	@$(RUN)python -m tests.properties.device_gangs --gangs $(or $(GANGS),8000) --first $(if $(filter command line,$(origin SEED)),$(SEED),0)
+
+.PHONY: tree-gangs
+tree-gangs: install ## Compare TREES=20000 random trees of gangs from SEED=0 on with all choices of children and nodes: 0 may differ
+	@$(RUN)python -m tests.properties.tree_gangs --trees $(or $(TREES),20000) --first $(if $(filter command line,$(origin SEED)),$(SEED),0)
 
 START_HISTORIES := starts,claims,kills,kills-with-claims,preemption
 

@@ -11,6 +11,7 @@ import numpy as np
 from gangsched.core.pre_filter import refusals
 from gangsched.core.queue_sort import group_key
 from gangsched.core.search import judging
+from gangsched.core.work import OutOfWork
 from gangsched.model.gang import MatchPolicy, Mode
 from gangsched.model.objects import Shape
 from gangsched.model.plan import Need
@@ -269,3 +270,14 @@ def a_rule_closes_nodes_that_its_key_does_not_say(_: Any) -> Any:
 @bug("R2", "core.search.preferred:told_apart", "unit/core/search/test_preferred.py")
 def racks_of_one_name_in_two_zones_are_one_rack(_: Any) -> Any:
     return lambda key, known, table: (key,)
+
+
+@bug("R2", "core.search.find:find", "unit/core/search/test_find.py")
+def a_search_that_ran_out_of_work_found_that_nothing_fits(find: Any) -> Any:
+    def believing(*args: Any, **options: Any) -> Any:
+        try:
+            return find(*args, **options)
+        except OutOfWork:
+            return None
+
+    return believing

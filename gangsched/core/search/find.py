@@ -37,6 +37,9 @@ from gangsched.model.objects import Pod, Shape
 # Less than half of a plan's work: the groups behind this one are planned as well.
 WORK = 11_000
 """Units that one search may do, the other orders included (`core.work`); where less is left, the next plan searches."""
+# Less than half of what a head may take to be looked at: most of the rest is for the round before the search.
+WORK_OF_OTHERS = 4_000
+"""Units of a search that no later plan continues: of reservations, and of rounds without evicted pods."""
 FEW_STEPS = 200
 """Choices beyond two for each node that the exact search looks at in few domains before it looks at all of them."""
 STEPS = 1_000
@@ -57,8 +60,8 @@ def find(
     """Placements by gang id, reserved on `ledger`, at least as many as each gang lacks; None if there are none.
 
     `place_run` places a run of identical pods as a round does. Any sufficient subset of a gang's members may be placed;
-    identical members are placed in order. Raises OutOfWork if a `whole` search is requested and too little work is
-    left.
+    identical members are placed in order. A search that ends at its own limit finds nothing in any plan. Raises
+    OutOfWork if the plan has less work left than that limit, and it does not suffice.
     """
     demand = Demand.of(group, gangs, ledger)
     kinds = {(item.shape, item.pinned, item.devices) for item in demand.items}
@@ -75,8 +78,10 @@ def find(
         # Raises OutOfWork now: with too little work left, the search would end without a result and be made again.
         ledger.work.reserved(WORK)
     checkpoint = ledger.checkpoint()
+    most = WORK if whole else WORK_OF_OTHERS
+    left = ledger.work.left
     try:
-        with ledger.work.at_most(WORK if whole else min(WORK, ledger.work.left / 2)):
+        with ledger.work.at_most(most):
             # The room of a node for claims that may use its own devices or those of pools is not the most it could be.
             if demand.is_hopeless and not demand.shares_devices:
                 return None
@@ -91,6 +96,9 @@ def find(
                 found = None
     except OutOfWork:
         ledger.rollback(checkpoint)
+        # How much work others have left must not decide who fits: this plan does not know, and a later one will.
+        if left < most:
+            raise
         found = None
     return found if found is not None or not _is_tried(demand) else _by_trial(demand)
 

@@ -12,6 +12,7 @@ from gangsched.core.reserve import Ledger
 from gangsched.core.rounds import place_run
 from gangsched.core.search.find import STEPS, WORK, find
 from gangsched.core.search.kinds import UNITS_AN_ITEM
+from gangsched.core.work import OutOfWork
 from gangsched.model.gang import Gang, Group
 from gangsched.model.objects import Node, Shape
 from gangsched.model.plan import Verdict
@@ -160,6 +161,24 @@ def test_work_is_bounded(nodes: int) -> None:
     ledger = builders.ledger(made)
     assert find(group, group.gangs, ledger, place_run, whole=True) is None
     assert STEPS < ledger.work.used < WORK + STEP
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_how_much_work_is_left_does_not_decide_who_fits(seed: int) -> None:
+    """What is found with a whole plan's work is found with less, or it is not known. Never does it not fit then."""
+    made, group = crossing() if seed == 0 else hard(2 + seed % 2, 3, seed)
+    fits = find(group, group.gangs, builders.ledger(made), place_run) is not None
+    unknown = 0
+    for left in range(50, 4_500, 50):
+        ledger = builders.ledger(made)
+        before = ledger.free.copy()
+        try:
+            with ledger.work.at_most(left):
+                assert (find(group, group.gangs, ledger, place_run) is not None) is fits, f"{left} units were left"
+        except OutOfWork:
+            assert np.array_equal(before, ledger.free)
+            unknown += 1
+    assert unknown
 
 
 def test_arithmetic_ends_hopeless_cases() -> None:
