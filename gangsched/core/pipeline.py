@@ -110,7 +110,7 @@ class Pipeline:
 
     def _decide(self, group: Group, queue: PlanQueue) -> None:
         """Decide one group, with all that follows before the groups behind it see the room."""
-        self.decider.at_work.group = group.id
+        self.decider.at_work.enter(group.id)
         for extension in self.extensions:
             extension.before(group)
 

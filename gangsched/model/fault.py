@@ -43,6 +43,10 @@ class AtWork:
     def __init__(self) -> None:
         self.group = ""
 
+    def enter(self, group: str) -> None:
+        """The plan comes to a group."""
+        self.group = group
+
     def begin(self) -> None:
         """A plan begins."""
         self.group = ""

@@ -516,10 +516,11 @@ class SchedulingState:
 
     def next_deadline_s(self, now_s: float, *, reporting: bool = True) -> float | None:
         """Time at which a turn is due without a message; without `reporting`, reports are ignored."""
-        if self.registry.is_behind or self._event_handlers.sub_groups.is_behind:
-            return now_s
+        # First: what is not done in a pause is due as soon as it is over.
         if self.bulkhead.is_paused(now_s):
             return self.bulkhead.pause.until_s
+        if self.registry.is_behind or self._event_handlers.sub_groups.is_behind:
+            return now_s
         if self.bulkhead.is_behind:
             return now_s
         clocks = (at_s for _, at_s in self.holds.expiries(now_s))

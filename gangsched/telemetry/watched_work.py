@@ -30,35 +30,29 @@ class PlanTooLongError(Exception):
 class WatchedWork(AtWork):
     """`AtWork` of the daemon. `before` is the group at which the last process ended, "" if it ended between plans."""
 
-    __slots__ = ("_alarmed", "_group", "_memory", "before")
+    __slots__ = ("_alarmed", "_memory", "before")
 
     def __init__(self, directory: Path | None) -> None:
         """Without a directory, nothing outlasts the process. Raises OSError if the file cannot be made."""
         self._memory: mmap.mmap = _mapped(directory)
         self.before = _read(self._memory)
         self._memory[0] = 0
-        self._group = ""
+        self.group = ""
         # Handlers can be set in the main thread only; a daemon in another thread is a test.
         self._alarmed = threading.current_thread() is threading.main_thread()
         if self._alarmed:
             signal.signal(signal.SIGVTALRM, self._ring)
 
-    @property
-    def group(self) -> str:
-        """The group that is being worked on."""
-        return self._group
-
-    @group.setter
-    def group(self, group: str) -> None:
-        self._group = group
-        if group:
-            name = group.encode()[: SIZE - HEAD]
-            size = len(name)
-            self._memory[1 : HEAD + size] = size.to_bytes(2, "big") + name
+    def enter(self, group: str) -> None:
+        """The plan comes to a group."""
+        self.group = group
+        name = group.encode()[: SIZE - HEAD]
+        size = len(name)
+        self._memory[1 : HEAD + size] = size.to_bytes(2, "big") + name
 
     def begin(self) -> None:
         """A plan begins."""
-        self._group = ""
+        self.group = ""
         self._memory[1:HEAD] = b"\0\0"
         self._memory[0] = 1
         if self._alarmed:

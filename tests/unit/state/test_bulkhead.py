@@ -257,6 +257,11 @@ def test_a_fault_that_is_nobodys_pauses_planning() -> None:
         assert len(world.faults) < 10
         assert {fault.group for fault in world.faults} == {""}
         assert world.state.bulkhead.pause.failures >= 3
+        number = len(world.faults)
+        for index in range(5):
+            arrive(world, f"more-{index}")
+            world.turn()
+        assert len(world.faults) == number, "messages do not end the pause"
     world.advance(LONGEST_PAUSE_S)
     assert {each.name for each in pods} <= world.bound().keys()
     assert world.state.bulkhead.pause.fault is None

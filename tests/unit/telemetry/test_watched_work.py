@@ -20,7 +20,7 @@ from gangsched.telemetry.watched_work import WatchedWork
 work = WatchedWork(Path(sys.argv[1]))
 work.begin()
 for group in sys.argv[2:-1]:
-    work.group = group
+    work.enter(group)
 if sys.argv[-1] == "after":
     work.end()
 os.kill(os.getpid(), signal.SIGKILL)
