@@ -379,7 +379,7 @@ release: install $(UV) ## Write wheel, sdist, image, chart, install.yaml, SBOM a
 	@$(PYTHON) hack/control-plane/build.py etcd kube-apiserver kube-scheduler kube-controller-manager kwok kubectl helm
 	@$(RUN)python -m tests.distribution build
 
-kind-demo: ## The same scenes on kind; needs Docker, kind and kubectl
+kind-demo: ## Scenes on kind, with real kubelets; needs Docker, kind and kubectl
 	@hack/kind/demo.sh
 
 lock: $(UV) ## Update uv.lock after a change of dependencies
