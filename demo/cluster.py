@@ -32,7 +32,11 @@ def gangsched_on(plane: ControlPlane) -> Iterator[Daemon]:
     apply_visibility(api, port)
     create_all(api, [released_lease()])  # or it would wait until the Lease of a predecessor expires
 
-    environment = {"GANGSCHED_VISIBILITY_PORT": str(port), "GANGSCHED_SHUTDOWN_S": "1"}
+    environment = {
+        "GANGSCHED_LEADER_ELECT": "true",
+        "GANGSCHED_SHUTDOWN_S": "1",
+        "GANGSCHED_VISIBILITY_PORT": str(port),
+    }
     with Daemon(plane, environment=environment, ready_timeout_s=READY_WITHIN_S) as daemon:
         _await_gangs(api)
         yield daemon

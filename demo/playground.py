@@ -16,6 +16,7 @@ from typing import NoReturn
 
 from control_plane import ControlPlane, ControlPlaneError
 from control_plane.api import Api
+from control_plane.applying import ROOT, apply_yaml
 from control_plane.components import KUBECTL
 from control_plane.daemon import COMMAND, Daemon
 from control_plane.objects import create_all, node
@@ -36,6 +37,9 @@ def playground() -> Iterator[tuple[ControlPlane, Daemon]]:
     with ControlPlane(kcm=True, kwok=True, scheduler=True) as plane, gangsched_on(plane) as daemon:
         api = Api.of(plane)
         create_all(api, [node(name, gpus=GPUS) for name in NODES])
+        # kwok plays its pods, and the process above works for them: `kubectl gangsched doctor` looks for a Deployment.
+        for name in ("priority-class", "config", "deployment"):
+            apply_yaml(api, ROOT / "manifests" / f"{name}.yaml")
         api.close()
         link_commands(plane.workdir / "bin")
         yield plane, daemon

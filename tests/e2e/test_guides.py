@@ -124,6 +124,19 @@ def test_the_readme_runs_in_the_playground(cluster: ControlPlane) -> None:
     assert load_yaml(block) == load_yaml(ROOT / "examples" / "large-job.yaml")
 
 
+def test_doctor_finds_nothing_in_the_playground(place: ControlPlane) -> None:
+    """A new user who asks whether all is well is not sent to repair what is not broken."""
+    deadline_s = time.monotonic() + WITHIN_S
+    while True:
+        try:
+            said = type_into(place, "kubectl gangsched doctor")
+            break
+        except CommandError:  # its Deployment is rolled out
+            assert time.monotonic() < deadline_s, type_into(place, "kubectl gangsched doctor || true")
+            time.sleep(0.5)
+    assert said.startswith("Nothing is found.")
+
+
 def test_the_readme_installs() -> None:
     """Its commands outside the playground are those of make, and those that install on a cluster of one node."""
     elsewhere = [each.command.partition("  ")[0] for each in typed(README) if not IN_THE_PLAYGROUND.match(each.command)]
