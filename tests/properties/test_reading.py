@@ -24,7 +24,7 @@ from gangsched.model.protocol import Applied, SetPodCondition
 from gangsched.model.storage import ResourceClaim
 from gangsched.turn import prepare
 from tests.builders import node, pod
-from tests.properties.sized_objects import ANY, RESOURCES, Path, Place, inflated, places, places_in, sized, specs
+from tests.properties.sized_objects import ANY, RAW, RESOURCES, Path, Place, inflated, places, places_in, sized, specs
 from tests.properties.test_dialects import FIELDS
 from tests.sizes import of_size
 from tests.world import World
@@ -121,7 +121,9 @@ def test_an_object_of_any_size_is_read_quickly_or_refused(name: str) -> None:
         number += 1
         refused += bool(log)
         sentences = [each for each in log if "gangsched reads at most" in each]
-        assert sentences or max(sizes.values()) <= MANY, (str(place), sizes)
+        # What stays raw is not read of a pod that waits.
+        is_raw = not RAW.keys().isdisjoint(place.path)
+        assert sentences or is_raw or max(sizes.values()) <= MANY, (str(place), sizes)
         # A spec without a type may have fields that are not known.
         assert len(sentences) == len(log) or name in ANY, (str(place), log)
 

@@ -16,6 +16,7 @@ from gangsched.api import keys
 from gangsched.api.dialects.spec import DialectSpec
 from gangsched.api.problem import quoted
 from gangsched.api.values import INT32_MAX, BadValue, parse_level
+from gangsched.model.bounds import above
 from gangsched.model.objects import PodGroup
 
 PHASES: Final = {
@@ -29,6 +30,8 @@ PHASES: Final = {
     "Unknown": "Pending",
 }
 """Grove's phase for each of ours."""
+MOST_PODGROUPS: Final = 128
+"""As many as a tree may have gangs (I9)."""
 
 
 class GroveSpec(DialectSpec):
@@ -149,6 +152,9 @@ class GroveSpec(DialectSpec):
         found: dict[str, tuple[int | None, Any]] = {}
         if not isinstance(self.podgroups, list | None):
             return found, [f"spec.podgroups {quoted(self.podgroups)} of {where} is not a list: correct it"]
+        if len(self.podgroups or ()) > MOST_PODGROUPS:
+            # None of them is made a gang: a tree has no more, and reading a thousand took 160 ms.
+            return found, [above(f"spec.podgroups of {where}", len(self.podgroups or ()), MOST_PODGROUPS)]
         invalid = []
         for entry in self.podgroups or ():
             name = entry.get("name") if isinstance(entry, Mapping) else None
