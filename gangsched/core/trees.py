@@ -217,13 +217,19 @@ class TreeDecision:
             proven = self._is_proven and not self.children.is_cut
             told = placing.no_choice(composite, first.told, lack, len(ready), proven=proven)
             told = replace(told, never=told.never and self.children.none_ever(ready, lack))
-            gangs = [self.children.gangs[each] for each in gangs_of(*ready)]
-            shapes = dict.fromkeys(pod.shape for gang in gangs for pod in gang.pending)
-            first = replace(first, told=told, needs=tuple(Need(shape, 0) for shape in shapes), gangs=())
+            first = replace(first, told=told, needs=self._any_room(ready), gangs=())
+        elif self._requires(*ready[:lack]) and len(gangs_of(*ready[:lack])) > 1:
+            # Parts before the refused one may leave their nodes to it, once there is room for them elsewhere.
+            first = replace(first, needs=self._any_room(ready))
         self.made.append(first)
         may_start = (gang for gang in gangs_of(*ready) if self.children.unready(gang) is None)
         self.told |= dict.fromkeys(may_start, first.told) | dict(first.gangs)
         return first.told
+
+    def _any_room(self, parts: Sequence[Part]) -> tuple[Need, ...]:
+        """The needs of all gangs of these parts, of which room for any one may help."""
+        shapes = dict.fromkeys(pod.shape for gang in self._gangs(parts) for pod in gang.pending)
+        return tuple(Need(shape, 0) for shape in shapes)
 
     def _hopeless(self, gang: Gang) -> Refusal | None:
         name = f"sums {gang.id}"

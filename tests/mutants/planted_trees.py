@@ -216,3 +216,8 @@ def two_alternatives_for_one_minimum_are_opened(_: Any) -> Any:
 @bug("I9", "core.tree_choices:TreeParts._needing_nothing", "properties/test_tree_alternatives.py")
 def children_with_a_minimum_of_zero_are_chosen_for_the_minimum(_: Any) -> Any:
     return property(lambda parts: frozenset())
+
+
+@bug("Q3", "core.trees:TreeDecision._any_room", "properties/test_tree_alternatives.py")
+def only_room_for_the_last_child_wakes_a_tree(any_room: Any) -> Any:
+    return lambda self, parts: any_room(self, parts)[-1:]

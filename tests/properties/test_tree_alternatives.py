@@ -11,7 +11,7 @@ from gangsched.api import keys
 from gangsched.model.objects import Pod, PodGroup
 from gangsched.model.reasons import Reason
 from gangsched.state.parents import MINIMUM_WAIT_S
-from tests.builders import gang_metadata, members, node, pod, pod_group
+from tests.builders import gang_metadata, members, node, pod, pod_group, running
 from tests.sizes import of_size
 from tests.world import World
 
@@ -77,6 +77,18 @@ def test_a_child_below_a_part_that_needs_nothing_is_told_its_own_reason() -> Non
     assert "waiting for gang ns/b" in verdict.of_gang("ns/a").text
     world.add_nodes(node("m", 8))
     assert set(world.advance(MINIMUM_WAIT_S).bound()) == {"b-0", "b-1"}
+
+
+def test_room_for_another_child_wakes_a_tree_of_which_one_was_refused() -> None:
+    """The small child leaves its node to the refused one when it finds room elsewhere, without a sweep."""
+    world = racks(4, 1)
+    other = running(pod("other", scheduler_name="default-scheduler"), "n1")
+    world.create(other)
+    world.declare(composite("svc", least=2))
+    world.create(child("a", "svc", [1], 1, RACK), child("b", "svc", [4], 1, RACK))
+    world.advance(MINIMUM_WAIT_S + 30)
+    world.delete(other)
+    assert world.settle().bound() == {"a-0": "n1", "b-0": "n0"}
 
 
 def random_tree(dice: random.Random, world: World, parent: str, depth: int = 1) -> None:
