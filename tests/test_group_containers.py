@@ -146,6 +146,17 @@ def preempting() -> Walked:
     return world
 
 
+def holding_back() -> Walked:
+    """Nothing lower runs that a tree could evict, so it holds back another one of lower priority that waits."""
+    world = Walked(node("a", 8), node("b", 8), preempts=True)
+    runs = world.create(running(pod(f"runs{n}", gpus=8, priority=9), "ab"[n]) for n in range(2))
+    world.create(tree("high", 1, 1, gpus=8, priority=5), tree("low", 1, 1, gpus=8, priority=0))
+    world.settle()
+    world.delete(runs[0])
+    world.turn()
+    return world
+
+
 def holding() -> Walked:
     """NonStrict gangs hold, and one yields to the other."""
     world = Walked(node("a", 4))
@@ -192,7 +203,8 @@ def crowded(patch: pytest.MonkeyPatch) -> Walked:
 
 def test_groups_are_known_by_their_records_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every other container of groups is a declared index, and the worlds have nearly all of them."""
-    found = set[str]().union(*(world.found for world in (preempting(), holding(), reserving(), crowded(monkeypatch))))
+    worlds = (preempting(), holding_back(), holding(), reserving(), crowded(monkeypatch))
+    found = set[str]().union(*(world.found for world in worlds))
     assert found <= INDEXES.keys()
     assert INDEXES.keys() - found <= SELDOM
 

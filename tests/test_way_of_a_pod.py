@@ -107,6 +107,7 @@ async def calls_for_one_pod() -> list[tuple[str, str]]:
     informers.deliver_to(daemon.loop.inbox)
     for synced in (*(each.synced for each in informers.reflectors.values()), informers.pod_groups.synced):
         synced.set()
+    daemon.stamp_guard.is_asked = True
     daemon.loop.inbox(Applied(node("n")))
     daemon.loop.inbox(Applied(pod_group("g", 1)))
     binder = asyncio.create_task(daemon.binder.run())
