@@ -75,6 +75,11 @@ def definition(kind: str, api_version: str) -> Object:
     }
 
 
+def is_bound_by_gangsched(pod: Object) -> bool:
+    """Whether it has a node, and is none of the pods of gangsched's own Deployment."""
+    return "nodeName" in pod["spec"] and pod["spec"]["schedulerName"] != "default-scheduler"
+
+
 @pytest.fixture(scope="module")
 def place() -> Iterator[ControlPlane]:
     """`make playground`, with Koordinator's definition, the namespaces of examples, and the kinds of operators."""
@@ -108,7 +113,7 @@ def test_the_gangs_of_an_example_start(path: Path, place: ControlPlane, api: Api
     type_into(place, f"kubectl apply -f {path.relative_to(ROOT)}")
     with Following(api, PODS) as seen:
         seen.wait_for(
-            lambda items: sum("nodeName" in pod["spec"] for pod in items.values()) == pods,
+            lambda items: sum(map(is_bound_by_gangsched, items.values())) == pods,
             within_s=WITHIN_S,
             what=f"{pods} bound pods of {path.name}",
         )
