@@ -31,7 +31,7 @@ RULES = [
     {"apiGroups": [""], "resources": ["pods", "persistentvolumeclaims"], "verbs": ["*"]},
     {"apiGroups": ["scheduling.x-k8s.io"], "resources": ["podgroups"], "verbs": ["*"]},
 ]
-SHARED: Object = {"gangsched.dev/keep-room": "true", "gangsched.dev/total": "513"}
+SHARED: Object = {"gangsched.dev/keep-room": "true", "gang.scheduling.koordinator.sh/total-number": "513"}
 
 
 @pytest.fixture(autouse=True)
@@ -139,7 +139,7 @@ def test_members_to_come_take_little_memory(plane: ControlPlane, api: Api, tenan
         make.create_all(tenant, [*groups, *waiting])
         assert bound_within(api, pods, "first") < BOUND_S
         # The oldest: conditions of one namespace are written at a limited rate.
-        assert "room for" in told(pods, "g-0", "Unschedulable")
+        assert "needs its minResources (513 nvidia.com/gpu)" in told(pods, "g-0", "Unschedulable")
         assert bound_within(api, pods, "second") < BOUND_S
         with open(f"/proc/{daemon.pid}/statm") as statm:
             used_mib = int(statm.read().split()[1]) * 4 // 1_024
