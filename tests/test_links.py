@@ -18,9 +18,11 @@ LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
 def anchors(page: Path) -> set[str]:
-    """The anchors of a page's headings, as GitHub makes them."""
-    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    """The anchors of a page: those of its headings, as GitHub makes them, and those that it names itself."""
+    text = page.read_text(encoding="utf-8")
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    named = re.findall(r'<a id="([^"]+)"></a>', text)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings} | set(named)
 
 
 @pytest.mark.parametrize("name", PAGES)
